@@ -1,0 +1,34 @@
+"""Adapt a pre-trained model to a new domain with a handful of labels.
+
+    model   = pro2.ProjectAndProbe().fit(X_source, y_source)   # project with source
+    adapted = model.adapt(X_target, y_target)                  # probe with target
+
+Names load on first use, so `import pro2` costs nothing that is not needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "ProjectAndProbe": "pro2.estimators",
+    "Projection": "pro2.estimators",
+    "Probe": "pro2.estimators",
+    "SourceMoments": "pro2.linalg.moments",
+    "EmbeddingTable": "pro2.data.embeddings",
+}
+
+__all__ = [*sorted(_ROOMS), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'pro2' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_ROOMS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

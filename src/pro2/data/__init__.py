@@ -1,0 +1,1 @@
+"""Tables of embeddings, data sets, and the target distributions drawn from them."""

@@ -1,0 +1,1 @@
+"""A grid becomes frozen runs, batches of runs become result rows."""

@@ -1,0 +1,1 @@
+"""Pure mathematics on any Array-API array: namespace, device and dtype follow the input."""

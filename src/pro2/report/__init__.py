@@ -1,0 +1,1 @@
+"""Reads result rows, never fits: tables, figures, one page."""
