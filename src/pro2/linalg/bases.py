@@ -1,0 +1,212 @@
+"""Ranked orthonormal bases: the Project step.
+
+Direction i minimises the source loss of a one-dimensional classifier with intercept, orthogonal to all before it.
+`krylov_basis` does it in closed form for the squared loss, `logistic_basis` by exact convex solves; the paper's own
+procedure is in `pro2.linalg.adamw`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.moments import Array, SourceMoments
+
+
+class Basis(NamedTuple):
+    """Orthonormal rows in rank order.
+
+    components (d, D); scores (d,) = share of a direction's source variance that lies between the classes (for two
+    classes the squared correlation with the label); n_informative = directions found by the criterion, the rest
+    completes the space.
+    """
+
+    components: Array
+    scores: Array
+    n_informative: int
+
+
+def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> Basis:
+    """Best single discriminants of the squared loss, each in the complement of those before it.
+
+    Maximises v'Bv / v'Av over v orthogonal to the rows so far, with B the between-class covariance and
+    A = total covariance + ridge * (mean variance) * I. For two classes the span of the first i rows is
+    span{A^-1 b, ..., A^-i b} with b the difference of class means: direction 1 is LDA.
+
+    Parameters
+    ----------
+    moments : SourceMoments
+        Source statistics, at least two classes with rows.
+    n_components : int
+        Number of directions, 1 to D.
+    ridge : float
+        Regularisation of the source covariance, relative to its mean eigenvalue, so that the basis does not change
+        when all embeddings are multiplied by a number. With 0 the pseudo-inverse is taken.
+    """
+    _check_request(moments, n_components, ridge)
+    cov = moments.covariance()
+    C = _signal(moments)
+    M = _inverse(cov, ridge)
+    rows = _greedy_discriminants(M, C, n_components)
+    informative = int(rows.shape[0])
+    if informative < n_components:
+        rows = _complete(rows, cov, n_components)
+    return Basis(rows, direction_scores(rows, moments), informative)
+
+
+def direction_scores(components: Array, moments: SourceMoments) -> Array:
+    """Between-class share of the source variance along each row, in [0, 1]."""
+    xp = array_namespace(components)
+    between = xp.sum((components @ moments.between_factor()) ** 2, axis=1)
+    total = xp.sum((components @ moments.covariance()) * components, axis=1)
+    return xp.where(total > 0, xp.clip(between / xp.where(total > 0, total, total + 1.0), 0.0, 1.0), 0.0 * total)
+
+
+def logistic_basis(
+    X: Array, y: Array, n_components: int, ridge: float, *, n_classes: int = 2, sample_weight: Array | None = None
+) -> Basis:
+    """The same sequence for the log-loss: each direction an exact convex solve in the complement.
+
+    X (N, D) is centred by the caller; y holds codes 0..n_classes-1. `ridge` is relative to the mean variance of X and
+    must be positive (separable classes have no minimiser without it). With more than two classes the softmax weights
+    of the complement are reduced to the combination whose logits vary most on the source.
+    """
+    xp = array_namespace(X)
+    if not ridge > 0:
+        raise ValueError(f"ridge must be positive for the logistic solver, got {ridge}: log-loss may have no minimum.")
+    moments = SourceMoments.from_arrays(X, y, sample_weight)
+    cov = moments.covariance()
+    l2 = float(ridge * xp.sum(xp.linalg.diagonal(cov))) / X.shape[1]
+    rest, rows = xp.astype(X, xp.float64), xp.zeros((0, X.shape[1]), dtype=xp.float64, device=device(X))
+    floor = 1e-10 * float(xp.max(xp.sqrt(xp.sum(rest * rest, axis=0))))
+    for _ in range(n_components):
+        fit = fit_logistic(rest, y, l2, n_classes=n_classes, sample_weight=sample_weight)
+        v = fit.coef if n_classes == 2 else _leading_combination(fit.coef, cov)
+        v, length = _orthogonalise(rows, v)
+        if length <= floor * 1e-6 or float(xp.max(xp.abs(rest))) <= floor:
+            break
+        rows = xp.concat([rows, v[None, :]])
+        rest = rest - (rest @ v)[:, None] * v[None, :]
+    informative = int(rows.shape[0])
+    if informative < n_components:
+        rows = _complete(rows, cov, n_components)
+    return Basis(rows, direction_scores(rows, moments), informative)
+
+
+def _check_request(moments: SourceMoments, n_components: int, ridge: float) -> None:
+    D = moments.n_features
+    if not 1 <= n_components <= D:
+        raise ValueError(f"n_components={n_components} is outside 1..{D}: the embedding has {D} features.")
+    if not 0 <= ridge < float("inf"):
+        raise ValueError(f"ridge must be a finite number >= 0, got {ridge}.")
+    xp = array_namespace(moments.weight)
+    if int(xp.sum(xp.astype(moments.weight > 0, xp.int64))) < 2:
+        raise ValueError("The source has rows of one class only: a projection needs at least two classes.")
+
+
+def _signal(moments: SourceMoments) -> Array:
+    """C (D, r) whose columns span the class differences: one column for two classes, K otherwise."""
+    C = moments.between_factor()
+    if len(moments.classes) > 2:
+        return C
+    xp = array_namespace(C)
+    # both columns of a two-class C are multiples of (mean 1 - mean 0)
+    step = xp.matrix_transpose(moments.mean[1:2, :] - moments.mean[0:1, :])
+    return step * xp.sqrt(xp.sum(C * C) / xp.sum(step * step)) if float(xp.sum(step * step)) > 0 else step
+
+
+def _inverse(cov: Array, ridge: float) -> Array:
+    """(cov + ridge * mean variance * I)^-1, or the pseudo-inverse when ridge is 0."""
+    xp = array_namespace(cov)
+    D = cov.shape[0]
+    if ridge == 0:
+        values, vectors = xp.linalg.eigh(cov)
+        keep = values > D * xp.finfo(cov.dtype).eps * xp.max(xp.abs(values))
+        weight = xp.where(keep, 1.0 / xp.where(keep, values, xp.ones_like(values)), xp.zeros_like(values))
+        return (vectors * weight) @ xp.matrix_transpose(vectors)
+    level = ridge * xp.sum(xp.linalg.diagonal(cov)) / D
+    level = xp.where(level > 0, level, xp.ones_like(level))  # constant embeddings: any level gives the empty basis
+    M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
+    return 0.5 * (M + xp.matrix_transpose(M))
+
+
+def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
+    """Rows q_1..q_n, q_i maximising (v'C)^2 / v'M^-1 v over v orthogonal to the earlier ones; fewer if exhausted.
+
+    In the complement of Q the inverse is M_Q = M - G G', a Cholesky factorisation of M built column by column:
+    g_i = M_Q q_i / sqrt(q_i' M_Q q_i). The best v is a combination of W = M_Q C, and W follows q by
+    W <- W_perp - m_perp (q'W) / (q' M_Q q), with `perp` the part orthogonal to q: no cancellation, whatever the depth.
+    """
+    xp = array_namespace(M)
+    D, tiny = M.shape[0], 10 * M.shape[0] * xp.finfo(M.dtype).eps
+    Q = xp.zeros((n, D), dtype=M.dtype, device=device(M))
+    G = xp.zeros((n, D), dtype=M.dtype, device=device(M))
+    W = M @ C
+    size = previous = float(xp.sqrt(xp.sum(W * W)))
+    for i in range(n):
+        if size <= tiny * previous or size == 0:
+            return Q[:i, :]
+        q, length = _orthogonalise(Q[:i, :], _best_combination(W, C))
+        if length <= tiny:
+            return Q[:i, :]
+        Q[i, :] = q
+        m = M @ q
+        m = m - (G[:i, :] @ q) @ G[:i, :]
+        energy = xp.sum(q * m)
+        G[i, :] = m / xp.sqrt(xp.abs(energy))
+        along = q @ W
+        W = W - q[:, None] * along[None, :] - (m - q * energy)[:, None] * (along / energy)[None, :]
+        previous, size = size, float(xp.sqrt(xp.sum(W * W)))
+    return Q
+
+
+def _best_combination(W: Array, C: Array) -> Array:
+    """W u with u the leading eigenvector of C'W, signed so that the class it separates most comes out positive."""
+    xp = array_namespace(W)
+    if W.shape[1] == 1:
+        return W[:, 0]
+    S = xp.matrix_transpose(C) @ W
+    u = xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -1]
+    v = W @ u
+    sides = xp.matrix_transpose(C) @ v
+    return v * xp.sign(xp.take(sides, xp.reshape(xp.argmax(xp.abs(sides)), (1,))))[0]
+
+
+def _leading_combination(coef: Array, cov: Array) -> Array:
+    """Direction of the softmax weights (K, D) whose logit varies most under `cov`."""
+    xp = array_namespace(coef)
+    coef = coef - xp.mean(coef, axis=0, keepdims=True)
+    S = coef @ cov @ xp.matrix_transpose(coef)
+    u = xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -1]
+    u = u * xp.sign(xp.take(u, xp.reshape(xp.argmax(xp.abs(u)), (1,))))[0]
+    return u @ coef
+
+
+def _orthogonalise(Q: Array, v: Array) -> tuple[Array, float]:
+    """v made orthogonal to the rows of Q and of unit length; two Gram-Schmidt passes reach machine precision.
+
+    Also returns which share of v was left: near 0 means v was in the span already.
+    """
+    xp = array_namespace(v)
+    start = float(xp.sqrt(xp.sum(v * v)))
+    if start == 0:
+        return v, 0.0
+    v = v / start
+    for _ in range(2):
+        v = v - (Q @ v) @ Q
+    left = float(xp.sqrt(xp.sum(v * v)))
+    return (v / left if left > 0 else v), left
+
+
+def _complete(Q: Array, cov: Array, n: int) -> Array:
+    """Q extended to n rows by the principal directions of the source in its complement, largest variance first."""
+    xp = array_namespace(cov)
+    N = xp.linalg.qr(xp.matrix_transpose(Q), mode="complete").Q[:, Q.shape[0] :] if Q.shape[0] else xp.eye(
+        cov.shape[0], dtype=cov.dtype, device=device(cov)
+    )
+    vectors = xp.linalg.eigh(xp.matrix_transpose(N) @ cov @ N)[1]
+    rows = xp.flip(xp.matrix_transpose(N @ vectors), axis=0)[: n - Q.shape[0], :]
+    peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1)
+    return xp.concat([Q, rows * xp.sign(peak)])

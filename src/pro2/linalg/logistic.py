@@ -1,0 +1,250 @@
+"""Exact L2-regularised logistic and softmax regression, batched over problems on leading axes: the Probe step.
+
+Objective of every problem, with weights c that sum to one and a free intercept b:
+
+    sum_i c_i logloss(z_i'w + b, y_i) + (l2 / 2) ||w - w0||^2
+
+Two classes: safeguarded Newton, in feature space or in row space (`pro2.linalg.newton`). More classes: Newton with
+conjugate gradients (`pro2.linalg.softmax`), on at most M features. A problem that lacks a class has no finite
+optimum; each missing class then gets half a pseudo-count spread over the rows, so that it keeps a small, defined
+probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.moments import Array
+from pro2.linalg.newton import Dual, Primal, newton
+from pro2.linalg.softmax import fit_softmax
+
+PSEUDO_COUNT = 0.5
+
+
+class LogisticFit(NamedTuple):
+    """Solutions: leading axes are problems; the class axis exists for three classes or more.
+
+    kkt is the largest gradient entry, each relative to the most that entry can be (sum_i c_i |z_ij|); a problem has
+    converged when kkt is at most `tol`. Where rounding allows no further descent the best point is returned and kkt
+    says how close it is.
+    """
+
+    coef: Array
+    intercept: Array
+    kkt: Array
+    n_iter: int
+    converged: Array
+
+
+def fit_logistic(
+    Z: Array,
+    y: Array,
+    l2: Array | float,
+    *,
+    n_classes: int = 2,
+    sample_weight: Array | None = None,
+    prior_mean: Array | None = None,
+    tol: float | None = None,
+    max_iter: int = 100,
+) -> LogisticFit:
+    """Solve one problem or a batch of them.
+
+    Parameters
+    ----------
+    Z : array (..., M, p)
+        Features.
+    y : integer array (..., M)
+        Class codes 0..n_classes-1.
+    l2 : float or array (...)
+        Penalty, positive and finite.
+    sample_weight : array (..., M), optional
+        Non-negative; normalised to sum one in each problem. A row of weight 0 is absent.
+    prior_mean : array (..., p), or (..., n_classes, p) for more than two classes, optional
+        Centre w0 of the penalty.
+    tol : float, optional
+        On `kkt`; 1e-10 in float64 and 1e-4 in float32 by default.
+
+    Returns
+    -------
+    LogisticFit
+        coef (..., p) and intercept (...) for two classes, (..., n_classes, p) and (..., n_classes) for more.
+    """
+    problem = _Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
+    xp, Z = problem.xp, problem.Z
+    l2 = _check_l2(xp, l2, Z)
+    w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
+    if n_classes > 2:
+        return problem.fit(problem.softmax, l2, w0, Z)
+    if Z.shape[-1] <= Z.shape[-2]:
+        return problem.fit(problem.primal, l2, w0, Z)
+    return problem.fit(problem.dual, l2, w0, Z)
+
+
+def fit_path(
+    Z: Array,
+    y: Array,
+    n_features: Sequence[int],
+    l2: Sequence[float],
+    *,
+    n_classes: int = 2,
+    sample_weight: Array | None = None,
+    prior_mean: Array | None = None,
+    tol: float | None = None,
+    max_iter: int = 100,
+) -> LogisticFit:
+    """All feature prefixes times all penalties in one call that shares work.
+
+    Z (..., M, D); `n_features` lists prefix lengths, `l2` penalties. coef (..., n_d, n_l2[, K], D) is zero beyond its
+    prefix (the prior mean there, if one is given); intercept (..., n_d, n_l2[, K]). Entry (i, j) equals
+    `fit_logistic(Z[..., :n_features[i]], y, l2[j])`; prefixes longer than M share one running Gram matrix.
+    """
+    problem = _Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
+    xp, Z = problem.xp, problem.Z
+    _check_prefixes(n_features, Z.shape[-1])
+    grid = _check_l2(xp, xp.asarray(list(l2), dtype=Z.dtype, device=device(Z)), Z)
+    w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
+    across = problem.with_axis()  # the penalties are one more batch axis
+    fits = dict(_prefix_fits(across, n_features, grid, None if w0 is None else _insert_axis(w0, n_classes)))
+    ordered = [fits[i] for i in range(len(n_features))]
+    axis = Z.ndim - 2
+    coef, intercept, kkt, done = (xp.stack([f[k] for f in ordered], axis=axis) for k in (0, 1, 2, 4))
+    return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done)
+
+
+def _prefix_fits(
+    problem: _Problem, n_features: Sequence[int], l2: Array, w0: Array | None
+) -> Iterator[tuple[int, LogisticFit]]:
+    """(position, fit) of each prefix, shortest first so that K_d can be a running sum over features."""
+    xp, Z = problem.xp, problem.Z
+    K, last, D = None, 0, Z.shape[-1]
+    for i, d in sorted(enumerate(n_features), key=lambda e: e[1]):
+        prior = None if w0 is None else w0[..., :d]
+        if problem.n_classes == 2 and d <= Z.shape[-2]:
+            fit = problem.fit(problem.primal, l2, prior, Z[..., :d])
+        else:
+            new = Z[..., last:d]
+            gram = new @ xp.matrix_transpose(new)
+            K, last = gram if K is None else K + gram, d
+            solve = problem.dual if problem.n_classes == 2 else problem.softmax
+            fit = problem.fit(solve, l2, prior, Z[..., :d], K)
+        yield i, fit._replace(coef=_pad(xp, fit.coef, D, w0))
+
+
+class _Problem:
+    """A checked batch: features, soft targets, normalised weights, and the three ways to solve it."""
+
+    def __init__(self, Z: Array, targets: Array, weight: Array, n_classes: int, tol: float, max_iter: int):
+        self.xp = array_namespace(Z)
+        self.Z, self.targets, self.weight = Z, targets, weight
+        self.n_classes, self.tol, self.max_iter = n_classes, tol, max_iter
+
+    @classmethod
+    def check(
+        cls, Z: Array, y: Array, n_classes: int, sample_weight: Array | None, tol: float | None, max_iter: int
+    ) -> _Problem:
+        xp = array_namespace(Z)
+        if Z.ndim < 2 or y.shape[-1] != Z.shape[-2]:
+            raise ValueError(f"Z must be (..., M, p) and y (..., M), got {tuple(Z.shape)} and {tuple(y.shape)}.")
+        if n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
+        Z = Z if Z.dtype in (xp.float32, xp.float64) else xp.astype(Z, xp.float64)
+        if sample_weight is None:
+            c = xp.ones(y.shape, dtype=Z.dtype, device=device(Z))
+        else:
+            c = xp.astype(xp.asarray(sample_weight, device=device(Z)), Z.dtype) + xp.zeros(y.shape, dtype=Z.dtype)
+        targets = _soft_targets(xp, y, c, n_classes)
+        default = 1e-10 if Z.dtype == xp.float64 else 1e-4
+        weight = c / xp.sum(c, axis=-1, keepdims=True)
+        return cls(Z, targets, weight, n_classes, default if tol is None else tol, max_iter)
+
+    def with_axis(self) -> _Problem:
+        targets = self.targets[..., None, :] if self.n_classes == 2 else self.targets[..., None, :, :]
+        return _Problem(self.Z[..., None, :, :], targets, self.weight[..., None, :], self.n_classes, self.tol, self.max_iter)
+
+    def fit(self, solve: Any, l2: Array, w0: Array | None, Z: Array, K: Array | None = None) -> LogisticFit:
+        """Run a solver on v = w - w0 with the scores of w0 as offset, then add w0 back."""
+        xp = self.xp
+        if w0 is None:
+            offset = xp.zeros_like(self.targets)
+        elif self.n_classes == 2:
+            offset = (Z @ w0[..., None])[..., 0]
+        else:
+            offset = Z @ xp.matrix_transpose(w0)
+        shape = _broadcast_shapes(Z.shape[:-2], self.weight.shape[:-1], l2.shape)
+        v, b, kkt, n_iter = solve(Z, l2, offset, shape, K)
+        return LogisticFit(v if w0 is None else v + w0, b, kkt, n_iter, kkt <= self.tol)
+
+    def primal(self, Z: Array, l2: Array, offset: Array, shape: tuple[int, ...], K: Array | None) -> tuple:
+        space = Primal(Z, self.weight, l2)
+        return newton(space, self.targets, self.weight, offset, shape, self.tol, self.max_iter)
+
+    def dual(self, Z: Array, l2: Array, offset: Array, shape: tuple[int, ...], K: Array | None) -> tuple:
+        space = Dual(Z @ self.xp.matrix_transpose(Z) if K is None else K, self.weight, l2)
+        a, b, kkt, n_iter = newton(space, self.targets, self.weight, offset, shape, self.tol, self.max_iter)
+        return (a[..., None, :] @ Z)[..., 0, :], b, kkt, n_iter
+
+    def softmax(self, Z: Array, l2: Array, offset: Array, shape: tuple[int, ...], K: Array | None) -> tuple:
+        """In the row space when it is smaller: Z = F R' with F (M, r) from the eigenvectors of the Gram matrix."""
+        args = (l2, self.weight, offset, shape, self.tol, self.max_iter)
+        if Z.shape[-1] <= Z.shape[-2]:
+            return fit_softmax(Z, self.targets, *args)
+        xp = self.xp
+        F, back = _row_space(xp, Z @ xp.matrix_transpose(Z) if K is None else K)
+        V, b, kkt, n_iter = fit_softmax(F, self.targets, *args)
+        return (V @ xp.matrix_transpose(back)) @ Z, b, kkt, n_iter
+
+
+def _soft_targets(xp: Any, y: Array, c: Array, n_classes: int) -> Array:
+    """(..., M) for two classes, (..., M, K) for more; one-hot where every class has a row."""
+    onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), c.dtype)
+    mass = xp.sum(c[..., None] * onehot, axis=-2, keepdims=True)
+    absent = xp.astype(mass == 0, c.dtype) * PSEUDO_COUNT
+    rows = xp.sum(xp.astype(c > 0, c.dtype), axis=-1)[..., None, None]
+    onehot = (onehot * rows + absent) / (rows + xp.sum(absent, axis=-1, keepdims=True))
+    return onehot[..., 1] if n_classes == 2 else onehot
+
+
+def _row_space(xp: Any, K: Array) -> tuple[Array, Array]:
+    """F and T with K = F F' and Z'T the matching orthonormal directions (zero where K has no energy)."""
+    values, vectors = xp.linalg.eigh(K)
+    floor = K.shape[-1] * float(xp.finfo(K.dtype).eps) * xp.max(xp.abs(values), axis=-1, keepdims=True)
+    keep = values > floor
+    root = xp.where(keep, xp.sqrt(xp.where(keep, values, xp.ones_like(values))), xp.zeros_like(values))
+    inverse = xp.where(keep, 1.0 / xp.where(keep, root, xp.ones_like(root)), xp.zeros_like(root))
+    return vectors * root[..., None, :], vectors * inverse[..., None, :]
+
+
+def _pad(xp: Any, w: Array, D: int, w0: Array | None) -> Array:
+    """Continue w (..., d) to D features: by zeros, or by the prior mean where there is one."""
+    d = w.shape[-1]
+    if d == D:
+        return w
+    rest = xp.zeros((*w.shape[:-1], D - d), dtype=w.dtype, device=device(w))
+    return xp.concat([w, rest if w0 is None else rest + w0[..., d:]], axis=-1)
+
+
+def _insert_axis(w0: Array, n_classes: int) -> Array:
+    return w0[..., None, :] if n_classes == 2 else w0[..., None, :, :]
+
+
+def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    out: list[int] = []
+    for sizes in zip(*((1,) * (max(map(len, shapes)) - len(s)) + tuple(s) for s in shapes)):
+        out.append(max(sizes))
+    return tuple(out)
+
+
+def _check_l2(xp: Any, l2: Array | float, Z: Array) -> Array:
+    l2 = xp.asarray(l2, dtype=Z.dtype, device=device(Z))
+    if not bool(xp.all((l2 > 0) & (l2 < float("inf")))):
+        raise ValueError(f"l2 must be positive and finite, got {l2}: without a penalty separable data has no optimum.")
+    return l2
+
+
+def _check_prefixes(n_features: Sequence[int], D: int) -> None:
+    bad = [d for d in n_features if not 1 <= d <= D]
+    if bad or not len(n_features):
+        raise ValueError(f"n_features must be prefix lengths in 1..{D}, got {list(n_features)}.")

@@ -1,0 +1,204 @@
+"""One-pass, mergeable statistics of a labelled source: all that the closed-form Project step needs.
+
+Sums over rows are kept per class and centred, so blocks, shards and sites combine without cancellation
+(the pairwise update of Chan, Golub & LeVeque, 1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
+
+Array = Any
+
+BLOCK_BYTES = 64 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
+
+
+@dataclass(frozen=True, eq=False)
+class SourceMoments:
+    """Class weights, class means and pooled within-class scatter of a labelled set of rows.
+
+    Attributes
+    ----------
+    classes : tuple of str or int
+        Labels in sorted order, length K.
+    weight : array (K,)
+        Sum of sample weights of each class (row counts when unweighted).
+    mean : array (K, D)
+        Class means.
+    scatter : array (D, D)
+        Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 0, 1])
+    >>> a, b = (SourceMoments.from_arrays(X[i], y[i]) for i in (slice(0, 3), slice(3, 6)))
+    >>> whole = SourceMoments.from_arrays(X, y)
+    >>> bool(np.allclose((a + b).covariance(), whole.covariance()))
+    True
+    """
+
+    classes: tuple[Any, ...]
+    weight: Array
+    mean: Array
+    scatter: Array
+
+    @classmethod
+    def from_arrays(
+        cls, X: Array, y: Array, sample_weight: Array | None = None, classes: Sequence[Any] | None = None
+    ) -> SourceMoments:
+        """Moments of rows X (N, D) with labels y (N,); `classes` fixes which classes exist and their order."""
+        xp = array_namespace(X)
+        _check_rows(X, y, sample_weight)
+        labels, codes = encode(y, classes)
+        codes = xp.asarray(codes, device=device(X))
+        rows = max(1024, BLOCK_BYTES // (4 * X.shape[1]))
+        total = None
+        for start in range(0, X.shape[0], rows):
+            part = slice(start, min(start + rows, X.shape[0]))
+            weight = None if sample_weight is None else sample_weight[part]
+            block = _block_moments(xp, X[part, :], codes[part], weight, labels)
+            total = block if total is None else total + block
+        assert total is not None
+        return total
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[tuple[Array, Array]], classes: Sequence[Any] | None = None) -> SourceMoments:
+        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time."""
+        total = None
+        for X, y in batches:
+            part = cls.from_arrays(X, y, classes=classes)
+            total = part if total is None else total + part
+        if total is None:
+            raise ValueError("batches is empty: there is no row to take moments of.")
+        return total
+
+    @property
+    def n_features(self) -> int:
+        return int(self.mean.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        return float(array_namespace(self.weight).sum(self.weight))
+
+    def total_mean(self) -> Array:
+        """Mean over all rows, (D,)."""
+        return (self.weight / self.total_weight) @ self.mean
+
+    def between_factor(self) -> Array:
+        """C (D, K) with C C' = between-class covariance: columns sqrt(share of class) (class mean - mean)."""
+        xp = array_namespace(self.mean)
+        share = xp.sqrt(self.weight / self.total_weight)
+        return xp.matrix_transpose((self.mean - self.total_mean()) * share[:, None])
+
+    def within_covariance(self) -> Array:
+        """Pooled within-class covariance, (D, D), divided by the total weight."""
+        return self.scatter / self.total_weight
+
+    def covariance(self) -> Array:
+        """Total covariance, (D, D): within plus between classes."""
+        C = self.between_factor()
+        return self.within_covariance() + C @ array_namespace(C).matrix_transpose(C)
+
+    def scaled(self, scale: Array) -> SourceMoments:
+        """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
+        scale = scale + 0.0 * self.mean[0, :]
+        scatter = self.scatter / (scale[:, None] * scale[None, :])
+        return SourceMoments(self.classes, self.weight, self.mean / scale, scatter)
+
+    def __add__(self, other: SourceMoments) -> SourceMoments:
+        return self.merge(other)
+
+    def merge(self, other: SourceMoments) -> SourceMoments:
+        """Moments of both sets of rows together; classes may differ."""
+        if not isinstance(other, SourceMoments):
+            raise TypeError(f"other must be SourceMoments, got {type(other).__name__}.")
+        if other.n_features != self.n_features:
+            raise ValueError(f"other has {other.n_features} features, this has {self.n_features}: not one embedding.")
+        if self.classes != other.classes:
+            classes = tuple(sorted({*self.classes, *other.classes}))
+            return self._over(classes).merge(other._over(classes))
+        xp = array_namespace(self.mean)
+        weight = self.weight + other.weight
+        safe = xp.where(weight > 0, weight, xp.ones_like(weight))
+        step = other.mean - self.mean
+        mean = self.mean + step * (other.weight / safe)[:, None]
+        # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
+        lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
+        scatter = self.scatter + other.scatter + xp.matrix_transpose(lift) @ lift
+        return SourceMoments(self.classes, weight, mean, scatter)
+
+    def _over(self, classes: tuple[Any, ...]) -> SourceMoments:
+        """The same moments over a larger list of classes; new ones are empty."""
+        xp = array_namespace(self.mean)
+        zero_w, zero_m = 0.0 * self.weight[:1], 0.0 * self.mean[:1, :]
+        at = {c: i for i, c in enumerate(self.classes)}
+        weight = [self.weight[at[c] : at[c] + 1] if c in at else zero_w for c in classes]
+        mean = [self.mean[at[c] : at[c] + 1, :] if c in at else zero_m for c in classes]
+        return SourceMoments(classes, xp.concat(weight), xp.concat(mean), self.scatter)
+
+
+def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], np.ndarray]:
+    """Labels as (sorted classes, integer codes on the host); unknown labels are an error."""
+    y = y if is_numpy_array(y) or isinstance(y, list) else host(y)
+    found, codes = np.unique(np.asarray(y), return_inverse=True)
+    if classes is None:
+        return tuple(found.tolist()), codes.reshape(-1)
+    wanted = np.asarray(list(classes))
+    order = np.argsort(wanted)
+    place = np.clip(np.searchsorted(wanted[order], found), 0, len(wanted) - 1)
+    unknown = found[wanted[order][place] != found]
+    if len(unknown):
+        raise ValueError(f"y has labels {unknown[:5].tolist()} that are not among the classes {wanted[:10].tolist()}.")
+    return tuple(wanted.tolist()), order[place][codes.reshape(-1)]
+
+
+def host(x: Array) -> np.ndarray:
+    """A NumPy copy of any Array-API array, wherever it lives."""
+    if is_numpy_array(x):
+        return x
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
+
+
+def _check_rows(X: Array, y: Array, sample_weight: Array | None) -> None:
+    if X.ndim != 2:
+        raise ValueError(f"X must be 2-D (rows, features), got shape {tuple(X.shape)}.")
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise ValueError(f"X is empty: shape {tuple(X.shape)}. Moments need at least one row and one feature.")
+    for name, v in (("y", y), ("sample_weight", sample_weight)):
+        if v is not None and len(v) != X.shape[0]:
+            raise ValueError(f"{name} has {len(v)} entries but X has {X.shape[0]} rows: one is needed per row.")
+
+
+def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classes: tuple[Any, ...]) -> SourceMoments:
+    """Moments of one block: products in the precision of X (float16 as float32), sums in float64."""
+    X = xp.astype(X, _product_dtype(xp, X.dtype))
+    w = xp.ones(X.shape[0], dtype=X.dtype, device=device(X)) if weight is None else xp.astype(weight, X.dtype)
+    member = xp.astype(codes[:, None] == xp.arange(len(classes), device=device(X))[None, :], X.dtype) * w[:, None]
+    total = xp.sum(xp.astype(member, xp.float64), axis=0)
+    safe = xp.where(total > 0, total, xp.ones_like(total))
+    mean = xp.astype(xp.matrix_transpose(member) @ X, xp.float64) / safe[:, None]
+    C = X - xp.take(xp.astype(mean, X.dtype), codes, axis=0)
+    # rounding the means to the precision of X leaves a residual mean in C; the exact update takes it out again
+    slip = xp.astype(xp.matrix_transpose(member) @ C, xp.float64) / safe[:, None]
+    if weight is not None:
+        C = C * xp.sqrt(w)[:, None]
+    scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
+    drift = slip * xp.sqrt(total)[:, None]
+    mean = xp.astype(xp.astype(mean, X.dtype), xp.float64) + slip
+    return SourceMoments(classes, total, mean, scatter - xp.matrix_transpose(drift) @ drift)
+
+
+def _product_dtype(xp: Any, dtype: Any) -> Any:
+    if dtype == xp.float64:
+        return xp.float64
+    if dtype == xp.float32:
+        return xp.float32
+    return xp.float32 if "float16" in str(dtype) else xp.float64
