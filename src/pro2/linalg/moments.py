@@ -173,8 +173,9 @@ def _check_rows(X: Array, y: Array, sample_weight: Array | None) -> None:
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise ValueError(f"X is empty: shape {tuple(X.shape)}. Moments need at least one row and one feature.")
     for name, v in (("y", y), ("sample_weight", sample_weight)):
-        if v is not None and len(v) != X.shape[0]:
-            raise ValueError(f"{name} has {len(v)} entries but X has {X.shape[0]} rows: one is needed per row.")
+        n = X.shape[0] if v is None else v.shape[0] if hasattr(v, "shape") else len(v)
+        if n != X.shape[0]:
+            raise ValueError(f"{name} has {n} entries but X has {X.shape[0]} rows: one is needed per row.")
 
 
 def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classes: tuple[Any, ...]) -> SourceMoments:
