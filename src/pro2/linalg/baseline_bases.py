@@ -1,0 +1,230 @@
+"""Feature bases of the methods that Project and Probe is compared with.
+
+Random, PCA, LDA and PLS give orthonormal rows in rank order like `krylov_basis`; Pro2-NC and Teney et al. train their
+rows jointly and give them unit length but no right angles: redundancy is what sets them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
+from pro2.linalg.moments import Array, SourceMoments
+
+Gradient = Callable[[Array, Array], tuple[Array, Array]]
+
+
+def random_basis(moments: SourceMoments, n_components: int, seed: int | np.random.Generator | None = None) -> Basis:
+    """Uniformly random orthonormal rows; a longer basis of the same seed begins with the shorter one."""
+    _check_request(moments, n_components, 0.0)
+    xp = array_namespace(moments.mean)
+    normal = np.random.default_rng(seed).standard_normal((n_components, moments.n_features))
+    Q, R = np.linalg.qr(normal.T)
+    rows = xp.asarray(np.ascontiguousarray((Q * np.sign(np.diag(R))).T), device=device(moments.mean))
+    return Basis(rows, direction_scores(rows, moments), n_components)
+
+
+def pca_basis(moments: SourceMoments, n_components: int) -> Basis:
+    """Principal directions of the source, largest variance first; labels are not used."""
+    _check_request(moments, n_components, 0.0)
+    cov = moments.covariance()
+    xp = array_namespace(cov)
+    rows = _complete(xp.zeros((0, moments.n_features), dtype=cov.dtype, device=device(cov)), cov, n_components)
+    variance = xp.sum((rows @ cov) * rows, axis=1)
+    floor = moments.n_features * float(xp.finfo(cov.dtype).eps) * float(xp.max(variance))
+    return Basis(rows, direction_scores(rows, moments), int(xp.sum(xp.astype(variance > floor, xp.int64))))
+
+
+def lda_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> Basis:
+    """Fisher's discriminants: at most K - 1 directions, then the principal directions of what is left.
+
+    Solves B v = rho W v with B the between-class and W the within-class covariance plus ridge * (its mean variance) * I
+    (Rao, 1948), orthonormalised in order of rho.
+    """
+    _check_request(moments, n_components, ridge)
+    xp = array_namespace(moments.mean)
+    C = moments.between_factor()
+    MC = _inverse(moments.within_covariance(), ridge) @ C
+    values, vectors = xp.linalg.eigh(_symmetric(xp.matrix_transpose(C) @ MC))
+    rows = xp.zeros((0, moments.n_features), dtype=C.dtype, device=device(C))
+    for i in range(min(len(moments.classes) - 1, n_components)):
+        v, left = _orthogonalise(rows, MC @ vectors[:, -1 - i])
+        if float(values[-1 - i]) <= 1e-12 * float(values[-1]) or left <= 1e-10:
+            break
+        rows = xp.concat([rows, (v * _side(xp, C, v))[None, :]])
+    return _completed(rows, moments, n_components)
+
+
+def pls_basis(moments: SourceMoments, n_components: int) -> Basis:
+    """Partial least squares on one-hot labels: weights w_a of largest covariance with the deflated labels.
+
+    The kernel form needs X'X and X'Y only (Dayal & MacGregor, 1997); for two classes the rows span the Krylov space
+    b, Ab, A^2 b, ... with A = Cov(X) and b = Cov(X, y), where Project and Probe has inverse powers of A.
+    """
+    _check_request(moments, n_components, 0.0)
+    xp = array_namespace(moments.mean)
+    A = moments.covariance()
+    share = (moments.weight / moments.total_weight)[:, None]
+    S = xp.matrix_transpose(share * (moments.mean - moments.total_mean()))  # Cov(X, one-hot y), (D, K)
+    rows = xp.zeros((0, moments.n_features), dtype=A.dtype, device=device(A))
+    R, P, size = rows, rows, float(xp.sqrt(xp.sum(S * S)))
+    for _ in range(n_components):
+        w, left = _orthogonalise(rows, _leading_left(S))
+        if left <= 1e-10 or float(xp.sqrt(xp.sum(S * S))) <= 1e-12 * size:
+            break
+        r = w - (P @ w) @ R
+        p = A @ r
+        energy = xp.sum(r * p)
+        S = S - p[:, None] * ((r @ S) / energy)[None, :]
+        rows, R, P = (xp.concat([M, v[None, :]]) for M, v in ((rows, w), (R, r), (P, p / energy)))
+    return _completed(rows, moments, n_components)
+
+
+def unconstrained_basis(
+    X: Array,
+    y: Array,
+    n_components: int,
+    *,
+    n_classes: int = 2,
+    sample_weight: Array | None = None,
+    seed: int | np.random.Generator | None = None,
+    n_steps: int = 100,
+    learning_rate: float = 0.01,
+    weight_decay: float = 0.01,
+) -> Basis:
+    """Pro2-NC: every row minimises the source log-loss on its own, no constraint between rows.
+
+    Random starts and a fixed number of AdamW steps are all that keeps the rows apart. X (N, D) is centred by the
+    caller, y holds codes. With more than two classes row i learns class i mod K against the rest.
+    """
+    return alignment_basis(
+        X,
+        y,
+        n_components,
+        alignment=0.0,
+        n_classes=n_classes,
+        sample_weight=sample_weight,
+        seed=seed,
+        n_steps=n_steps,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+    )
+
+
+def alignment_basis(
+    X: Array,
+    y: Array,
+    n_components: int,
+    *,
+    alignment: float,
+    n_classes: int = 2,
+    sample_weight: Array | None = None,
+    seed: int | np.random.Generator | None = None,
+    n_steps: int = 100,
+    learning_rate: float = 0.01,
+    weight_decay: float = 0.01,
+) -> Basis:
+    """Source log-loss of every row plus `alignment` times how well the input gradients of the rows agree.
+
+    The penalty is the mean over rows i and source points of g_i(x)'g_j(x), averaged over j != i, with g_i the gradient
+    of the probability of the predicted class: for a linear row s p (1 - p) w_i, in closed form. It is bounded, unlike
+    the same product of logit gradients.
+    """
+    xp = array_namespace(X)
+    _check_training(X, n_components, alignment, n_steps)
+    X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
+    targets = _row_targets(xp, X, y, n_components, n_classes)
+    c = xp.ones(X.shape[0], dtype=X.dtype, device=device(X)) if sample_weight is None else sample_weight
+    c = xp.astype(xp.asarray(c, device=device(X)), X.dtype)
+    c = c / xp.sum(c)
+
+    def gradient(W: Array, b: Array) -> tuple[Array, Array]:
+        return _loss_gradient(X, targets, c, W, b, alignment)
+
+    bound = 1.0 / math.sqrt(X.shape[1])
+    start = np.random.default_rng(seed).uniform(-bound, bound, (n_components, X.shape[1] + 1))
+    W, b = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (start[:, :-1].copy(), start[:, -1].copy()))
+    W = _adamw(gradient, W, b, n_steps, learning_rate, weight_decay)
+    rows = xp.astype(W / xp.sqrt(xp.sum(W * W, axis=1, keepdims=True)), xp.float64)
+    moments = SourceMoments.from_arrays(X, y, sample_weight, classes=range(n_classes))
+    return Basis(rows, direction_scores(rows, moments), n_components)
+
+
+def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: float) -> tuple[Array, Array]:
+    """Gradient in (W, b) of sum_i logloss_i + alignment * sum_i mean_{j != i} sum_n c_n g_i(x_n)'g_j(x_n)."""
+    xp = array_namespace(X)
+    p = 1.0 / (1.0 + xp.exp(-xp.clip(X @ xp.matrix_transpose(W) + b, -40.0, 40.0)))
+    in_z = c[:, None] * (p - T)  # d loss / d logit, (N, d)
+    d = W.shape[0]
+    if alignment == 0 or d == 1:
+        return xp.matrix_transpose(in_z) @ X, xp.sum(in_z, axis=0)
+    off = (1.0 - xp.eye(d, dtype=X.dtype, device=device(X))) * (alignment / (d - 1))
+    side = xp.where(p > 0.5, xp.ones_like(p), -xp.ones_like(p))
+    V = side * p * (1.0 - p)
+    H = xp.matrix_transpose(V) @ (c[:, None] * V) * off
+    G = (W @ xp.matrix_transpose(W)) * off
+    # through V: dV/dz = side p (1 - p)(1 - 2p)
+    in_z = in_z + 2.0 * c[:, None] * (V @ G) * V * (1.0 - 2.0 * p)
+    return xp.matrix_transpose(in_z) @ X + 2.0 * (H @ W), xp.sum(in_z, axis=0)
+
+
+def _adamw(gradient: Gradient, W: Array, b: Array, n_steps: int, learning_rate: float, weight_decay: float) -> Array:
+    """W after full-batch AdamW steps on (W, b) with the usual moments 0.9 and 0.999 (Loshchilov & Hutter, 2019)."""
+    xp = array_namespace(W)
+    state = [[W, xp.zeros_like(W), xp.zeros_like(W)], [b, xp.zeros_like(b), xp.zeros_like(b)]]
+    for t in range(1, n_steps + 1):
+        for entry, g in zip(state, gradient(state[0][0], state[1][0])):
+            entry[1] = 0.9 * entry[1] + 0.1 * g
+            entry[2] = 0.999 * entry[2] + 0.001 * g * g
+            step = (entry[1] / (1 - 0.9**t)) / (xp.sqrt(entry[2] / (1 - 0.999**t)) + 1e-8)
+            entry[0] = entry[0] * (1 - learning_rate * weight_decay) - learning_rate * step
+    return state[0][0]
+
+
+def _row_targets(xp: Any, X: Array, y: Array, n_components: int, n_classes: int) -> Array:
+    """What each row learns, (N, d): class 1 of two, or class i mod K against the rest."""
+    codes = np.ones(n_components, dtype=np.int64) if n_classes == 2 else np.arange(n_components) % n_classes
+    y = xp.astype(xp.asarray(y, device=device(X)), xp.int64)
+    return xp.astype(y[:, None] == xp.asarray(codes, device=device(X))[None, :], X.dtype)
+
+
+def _check_training(X: Array, n_components: int, alignment: float, n_steps: int) -> None:
+    if not 1 <= n_components <= X.shape[1]:
+        raise ValueError(f"n_components={n_components} is outside 1..{X.shape[1]}, the number of features.")
+    if not 0 <= alignment < math.inf:
+        raise ValueError(f"alignment must be a finite number >= 0, got {alignment}.")
+    if n_steps < 1:
+        raise ValueError(f"n_steps must be at least 1, got {n_steps}.")
+
+
+def _completed(rows: Array, moments: SourceMoments, n_components: int) -> Basis:
+    informative = int(rows.shape[0])
+    if informative < n_components:
+        rows = _complete(rows, moments.covariance(), n_components)
+    return Basis(rows, direction_scores(rows, moments), informative)
+
+
+def _leading_left(S: Array) -> Array:
+    """S u with u the leading right singular vector of S: the direction of largest covariance with the labels."""
+    xp = array_namespace(S)
+    u = xp.linalg.eigh(_symmetric(xp.matrix_transpose(S) @ S))[1][:, -1]
+    v = S @ u
+    return v * _side(xp, S, v)
+
+
+def _side(xp: Any, C: Array, v: Array) -> Array:
+    """Sign that makes the last class on the positive side where it matters, else the class that is farthest out."""
+    along = v @ C
+    last = along[-1]
+    far = xp.take(along, xp.reshape(xp.argmax(xp.abs(along)), (1,)))[0]
+    pick = xp.where(xp.abs(last) > 0.5 * xp.abs(far), last, far)
+    return xp.where(pick < 0, -xp.ones_like(pick), xp.ones_like(pick))
+
+
+def _symmetric(S: Array) -> Array:
+    return 0.5 * (S + array_namespace(S).matrix_transpose(S))
