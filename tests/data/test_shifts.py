@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pro2.data.embeddings import EmbeddingTable
-from pro2.data.shifts import domain_targets, draw, spurious_targets
+from pro2.data.shifts import domain_targets, draw, group_targets
 
 SEEDS = st.integers(0, 2**31)
 
@@ -96,7 +96,7 @@ def groups(counts: dict[tuple[int, int], int]) -> tuple[np.ndarray, np.ndarray]:
 def test_spurious_minority_and_balanced() -> None:
     y, group = groups({(0, 0): 9, (0, 1): 3, (1, 0): 2, (1, 1): 8})
     rows = np.random.default_rng(0).permutation(len(y))
-    found = spurious_targets(y, group, rows)
+    found = group_targets(y, group, rows)
     assert {name: len(part) for name, part in found.items()} == {"spurious": 17, "minority": 5, "balanced": 8}
     assert (y[found["spurious"]] == group[found["spurious"]]).all()
     assert (y[found["minority"]] != group[found["minority"]]).all()
@@ -108,12 +108,10 @@ def test_the_source_decides_what_follows_the_correlation() -> None:
     # The test part is anti-correlated with the source; "spurious" keeps the source's meaning.
     y, group = groups({(0, 1): 90, (1, 0): 40, (0, 0): 5, (1, 1): 5})
     source = np.arange(130)
-    found = spurious_targets(y, group, np.arange(len(y)), source)
+    found = group_targets(y, group, np.arange(len(y)), source)
     assert (y[found["spurious"]] != group[found["spurious"]]).all()
     assert len(found["minority"]) == 10
-    text = spurious_targets(
-        np.array(["dark", "blond"])[y], np.array(["man", "woman"])[group], np.arange(len(y)), source
-    )
+    text = group_targets(np.array(["dark", "blond"])[y], np.array(["man", "woman"])[group], np.arange(len(y)), source)
     assert {k: set(v) for k, v in text.items()} == {k: set(v) for k, v in found.items()}
 
 
@@ -121,22 +119,22 @@ def test_three_classes_find_their_groups() -> None:
     y = np.repeat([0, 1, 2], 20)
     group = (y + 1) % 3
     group[::10] = y[::10]
-    found = spurious_targets(y, group, np.arange(60), np.arange(60))
+    found = group_targets(y, group, np.arange(60), np.arange(60))
     assert len(found["minority"]) == 6
     assert len(found["balanced"]) == 0
 
 
 def test_an_uncorrelated_source_keeps_the_sorted_order() -> None:
     y, group = groups({(0, 0): 5, (0, 1): 5, (1, 0): 5, (1, 1): 5})
-    found = spurious_targets(y, group, np.arange(20), np.arange(20))
+    found = group_targets(y, group, np.arange(20), np.arange(20))
     assert (y[found["spurious"]] == group[found["spurious"]]).all()
 
 
 def test_labels_and_groups_must_match_in_number() -> None:
     with pytest.raises(ValueError, match="2 labels and 3 groups"):
-        spurious_targets([0, 1, 1], [0, 1, 2], [0, 1, 2])
+        group_targets([0, 1, 1], [0, 1, 2], [0, 1, 2])
     with pytest.raises(ValueError, match="y has 2 rows, group has 3"):
-        spurious_targets([0, 1], [0, 1, 1], [0, 1])
+        group_targets([0, 1], [0, 1, 1], [0, 1])
 
 
 def test_domains_are_a_partition() -> None:
@@ -150,7 +148,7 @@ def test_domains_are_a_partition() -> None:
 def test_real_targets_have_the_published_sizes(real_data: Path) -> None:
     table = EmbeddingTable.open(real_data / "waterbirds.npz")
     y, place, split = (table.column(name) for name in ("y", "place", "split"))
-    found = spurious_targets(y, place, split == 2, split == 0)
+    found = group_targets(y, place, split == 2, split == 0)
     assert {name: len(rows) for name, rows in found.items()} == {
         "spurious": 2255 + 642,
         "minority": 2255 + 642,

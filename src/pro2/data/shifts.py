@@ -53,7 +53,7 @@ def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0) -> Draw:
     return Draw(few, np.setdiff1d(rows, np.concatenate([few, val])), val)
 
 
-def spurious_targets(y: Any, group: Any, rows: Any, source: Any = None) -> dict[str, np.ndarray]:
+def group_targets(y: Any, group: Any, rows: Any, source: Any = None) -> dict[str, np.ndarray]:
     """Targets by how label and group go together: `spurious`, `minority` and `balanced`.
 
     Parameters
