@@ -49,7 +49,7 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
     cov = moments.covariance()
     C = _signal(moments)
     M = _inverse(cov, ridge)
-    rows = _greedy_discriminants(M, C, n_components)
+    rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
     informative = int(rows.shape[0])
     if informative < n_components:
         rows = _complete(rows, cov, n_components)
@@ -132,6 +132,24 @@ def _inverse(cov: Array, ridge: float) -> Array:
     return 0.5 * (M + xp.matrix_transpose(M))
 
 
+def _lanczos(M: Array, b: Array, n: int) -> Array:
+    """Orthonormalised M b, M^2 b, ...: the two-class case of `_greedy_discriminants`; fewer rows if exhausted.
+
+    The best direction after q is minus the part of M q orthogonal to all before, so every row has q'b > 0.
+    """
+    xp = array_namespace(M)
+    tiny = 10 * M.shape[0] * xp.finfo(M.dtype).eps
+    Q = xp.zeros((n, M.shape[0]), dtype=M.dtype, device=device(M))
+    v = M @ b
+    for i in range(n):
+        q, left = _orthogonalise(Q[:i, :], v)
+        if left <= tiny:
+            return Q[:i, :]
+        Q[i, :] = q
+        v = -(M @ q)
+    return Q
+
+
 def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
     """Rows q_1..q_n, q_i maximising (v'C)^2 / v'M^-1 v over v orthogonal to the earlier ones; fewer if exhausted.
 
@@ -158,6 +176,8 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
         G[i, :] = m / xp.sqrt(xp.abs(energy))
         along = q @ W
         W = W - q[:, None] * along[None, :] - (m - q * energy)[:, None] * (along / energy)[None, :]
+        # W shrinks with depth while rounding along Q stays: without this pass it would be all that is left
+        W = W - xp.matrix_transpose(Q[: i + 1, :]) @ (Q[: i + 1, :] @ W)
         previous, size = size, float(xp.sqrt(xp.sum(W * W)))
     return Q
 
@@ -165,8 +185,6 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
 def _best_combination(W: Array, C: Array) -> Array:
     """W u with u the leading eigenvector of C'W, signed so that the class it separates most comes out positive."""
     xp = array_namespace(W)
-    if W.shape[1] == 1:
-        return W[:, 0]
     S = xp.matrix_transpose(C) @ W
     u = xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -1]
     v = W @ u

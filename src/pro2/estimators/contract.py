@@ -1,0 +1,115 @@
+"""The contract of every method here: learn from a large source, then adapt to a small target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from pro2.estimators.linear import AffineMixin, LinearClassifier
+from pro2.estimators.validation import check_weight, check_X
+from pro2.linalg.moments import Array, encode, host
+
+
+class SourceTargetClassifier(AffineMixin, BaseEstimator):
+    """fit(source) -> self, adapt(target) -> a new `LinearClassifier`; or both in one `fit` with `sample_domain`.
+
+    A subclass writes two methods on checked arrays: `_fit_source(X, codes, weight)`, which returns the source head as
+    (coef, intercept), and `_adapt(X, codes, weight, **extra)`, which returns a `LinearClassifier`.
+    """
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> SourceTargetClassifier:
+        """Learn from source rows; with `sample_domain`, adapt to the target rows too.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        y : array (n,)
+            Labels, any type.
+        sample_domain : array (n,), optional
+            Positive = source row, negative = labelled target row (as in skada). None: every row is source, and
+            `predict` uses the source head.
+        sample_weight : array (n,), optional
+        """
+        X = check_X(self, X, reset=True)
+        y = _labels(y, X.shape[0])
+        check_classification_targets(y)
+        weight = check_weight(sample_weight, X)
+        source, target = _split_domains(sample_domain, X.shape[0])
+        self.classes_ = np.unique(y[source])
+        _, codes = encode(y[source], self.classes_.tolist())
+        Xs = X if target is None else _rows(X, source)
+        coef, intercept = self._fit_source(Xs, _like(codes, X), _rows(weight, source))
+        if target is None:
+            self._set_head(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
+            return self
+        self.n_rows_seen_ = len(source)
+        adapted = self.adapt(_rows(X, target), y[target], sample_weight=_rows(weight, target))
+        self._set_head(adapted)
+        return self
+
+    def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
+        """Probe with labelled target rows; the fitted source model is not changed."""
+        check_is_fitted(self, "classes_")
+        X = check_X(self, X_target, reset=False, name="X_target")
+        codes = self._encode_target(y_target, X, "y_target")
+        return self._adapt(X, codes, check_weight(sample_weight, X), **extra)
+
+    def _encode_target(self, y: Any, X: Array, name: str) -> Array:
+        y = _labels(y, X.shape[0], name)
+        unknown = sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str)
+        if unknown:
+            raise ValueError(
+                f"{name} has classes {unknown[:5]} that the source does not have ({self.classes_[:10].tolist()}): "
+                "add labelled rows of them to the source, or drop them from the target."
+            )
+        return _like(encode(y, self.classes_.tolist())[1], X)
+
+    def _set_head(self, head: LinearClassifier) -> None:
+        self.coef_, self.intercept_ = head.coef_, head.intercept_
+
+    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
+        raise NotImplementedError
+
+
+def _labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
+    if y is None:
+        raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
+    y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
+    if len(y) != n_rows:
+        raise ValueError(f"{name} has {len(y)} labels but there are {n_rows} rows: one label is needed per row.")
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+        raise ValueError(f"{name} contains NaN or infinity: rows without a label belong into `X_unlabeled`.")
+    return y
+
+
+def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Row indices of source and target; the target is None when no domain is given or all rows are source."""
+    if sample_domain is None:
+        return np.arange(n_rows), None
+    domain = np.asarray(host(sample_domain) if hasattr(sample_domain, "__dlpack__") else sample_domain).reshape(-1)
+    if len(domain) != n_rows or domain.dtype.kind not in "iuf" or np.any(domain == 0):
+        raise ValueError(
+            f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
+            f"{len(domain)} entries of type {domain.dtype} for {n_rows} rows."
+        )
+    source, target = np.flatnonzero(domain > 0), np.flatnonzero(domain < 0)
+    if not len(source):
+        raise ValueError("sample_domain has no positive entry: the source is needed to learn the projection.")
+    return source, target if len(target) else None
+
+
+def _rows(X: Array | None, rows: np.ndarray) -> Any:
+    return None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, _like(rows, X), axis=0)
+
+
+def _like(codes: np.ndarray, X: Array) -> Array:
+    """Integer codes in the namespace and on the device of X."""
+    return codes if is_numpy_array(X) else array_namespace(X).asarray(codes, device=X.device)

@@ -1,0 +1,186 @@
+"""The Probe step as a scikit-learn classifier on ranked features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from pro2.estimators.contract import _labels, _like
+from pro2.estimators.linear import AffineMixin
+from pro2.estimators.validation import check_weight, check_X
+from pro2.linalg.adamw import adamw_probe
+from pro2.linalg.logistic import LogisticFit, fit_path
+from pro2.linalg.moments import Array, encode, host
+from pro2.linalg.selection import loo_loss, loo_path
+
+L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
+
+
+class Probe(AffineMixin, BaseEstimator):
+    """Exact L2-regularised linear classifier on the first features of a ranked list.
+
+    Minimises mean log-loss + (l2 / 2) ||w - prior_mean||^2 with a free intercept, to a relative gradient of 1e-10.
+
+    Parameters
+    ----------
+    l2 : float or "auto"
+        Penalty. "auto" tries a grid of 13 values, relative to the mean squared length of the features.
+    n_features : int or "auto"
+        How many of the leading features to use. "auto" tries 1, 2, 4, ... and all.
+        What is left to choose is chosen by leave-one-out log-loss, or by accuracy on `X_val, y_val` where given.
+    solver : {"newton", "adamw"}
+        "adamw" is the paper's optimiser (100 full-batch steps, early stopping on `X_val, y_val`), for reproduction.
+    class_weight : dict, "balanced" or None
+    learning_rate : float
+        Only for "adamw".
+    random_state : int or None
+        Start of "adamw".
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays (1, p), (1,) or (K, p), (K,)
+    l2_, n_features_ : float, int
+        What was used.
+    scores_ : array (n_d, n_l2)
+        Leave-one-out log-loss (or validation error) of each candidate, when something was chosen.
+    kkt_ : float
+        Largest relative gradient entry at the solution.
+    """
+
+    def __init__(
+        self,
+        l2: float | str = "auto",
+        n_features: int | str = "auto",
+        solver: str = "newton",
+        class_weight: Any = None,
+        learning_rate: float = 0.01,
+        random_state: Any = None,
+    ):
+        self.l2 = l2
+        self.n_features = n_features
+        self.solver = solver
+        self.class_weight = class_weight
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, X_val: Any = None, y_val: Any = None, prior_mean: Any = None
+    ) -> Probe:
+        """Fit on labelled rows X (M, p); `prior_mean` (p,) or (K, p) centres the penalty."""
+        X = check_X(self, X, reset=True)
+        y = _labels(y, X.shape[0])
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
+                "ProjectAndProbe.adapt, which knows the other classes from the source."
+            )
+        codes = _like(encode(y, self.classes_.tolist())[1], X)
+        weight = self._weights(y, X, sample_weight)
+        val = self._validation(X_val, y_val)
+        d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X)
+        if self.solver == "adamw":
+            return self._fit_adamw(X, codes, d_grid[-1], l2_grid[len(l2_grid) // 2], val)
+        if self.solver != "newton":
+            raise ValueError(f"solver must be 'newton' or 'adamw', got {self.solver!r}.")
+        prior = None if prior_mean is None else array_namespace(X).asarray(prior_mean, dtype=X.dtype)
+        fit, self.scores_ = select(X, codes, d_grid, l2_grid, len(self.classes_), weight, prior, val)
+        return self._keep(fit, d_grid, l2_grid)
+
+    def _keep(self, fit: LogisticFit, d_grid: list[int], l2_grid: list[float]) -> Probe:
+        i, j = best_candidate(self.scores_)
+        xp = array_namespace(fit.coef)
+        coef = fit.coef[i, j, ...]
+        self.coef_ = coef[None, :] if coef.ndim == 1 else coef
+        self.intercept_ = xp.reshape(fit.intercept[i, j, ...], (-1,))
+        self.n_features_, self.l2_, self.kkt_ = d_grid[i], l2_grid[j], float(fit.kkt[i, j])
+        return self
+
+    def _fit_adamw(self, X: Array, codes: Array, d: int, l2: float, val: tuple[Array, Array] | None) -> Probe:
+        rng, xp = check_random_state(self.random_state), array_namespace(X)
+        X_val, y_val = (val[0][:, :d], val[1]) if val else (None, None)
+        coef, intercept = adamw_probe(
+            X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val
+        )
+        rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype)
+        self.coef_, self.intercept_ = xp.concat([coef, rest], axis=1), intercept
+        self.n_features_, self.l2_ = d, l2
+        return self
+
+    def _weights(self, y: np.ndarray, X: Array, sample_weight: Any) -> Array | None:
+        weight = check_weight(sample_weight, X)
+        if self.class_weight is None:
+            return weight
+        by_class = array_namespace(X).asarray(compute_sample_weight(self.class_weight, y), dtype=X.dtype)
+        return by_class if weight is None else weight * by_class
+
+    def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val go together: give both or neither.")
+        if X_val is None:
+            return None
+        X_val = check_X(self, X_val, reset=False, name="X_val")
+        y_val = _labels(y_val, X_val.shape[0], "y_val")
+        return X_val, _like(encode(y_val, self.classes_.tolist())[1], X_val)
+
+
+def select(
+    Z: Array, codes: Array, d_grid: list[int], l2_grid: list[float], n_classes: int, weight: Array | None = None,
+    prior_mean: Array | None = None, val: tuple[Array, Array] | None = None,
+) -> tuple[LogisticFit, np.ndarray]:  # fmt: skip
+    """Fit all candidates and score each: validation error where rows are given, leave-one-out log-loss otherwise."""
+    shared = {"n_classes": n_classes, "sample_weight": weight, "prior_mean": prior_mean}
+    if val is not None:
+        fit = fit_path(Z, codes, d_grid, l2_grid, **shared)
+        return fit, 1.0 - _validation_accuracy(fit, *val)
+    if len(d_grid) * len(l2_grid) == 1:
+        return fit_path(Z, codes, d_grid, l2_grid, **shared), np.zeros((1, 1))
+    fit, scores = loo_path(Z, codes, d_grid, l2_grid, **shared)
+    return fit, host(loo_loss(scores, codes, n_classes))
+
+
+def best_candidate(scores: np.ndarray) -> tuple[int, int]:
+    """Lowest score; ties go to fewer features, then to the stronger penalty."""
+    flipped = np.where(np.isfinite(scores), scores, np.inf)[:, ::-1]
+    i, j = np.unravel_index(int(np.argmin(flipped)), flipped.shape)
+    return int(i), scores.shape[1] - 1 - int(j)
+
+
+def _validation_accuracy(fit: LogisticFit, X_val: Array, y_val: Array) -> np.ndarray:
+    xp = array_namespace(X_val)
+    if fit.coef.ndim == 3:
+        codes = xp.astype(fit.coef @ xp.matrix_transpose(X_val) + fit.intercept[..., None] > 0, y_val.dtype)
+    else:
+        logits = X_val @ xp.matrix_transpose(fit.coef) + fit.intercept[..., None, :]
+        codes = xp.astype(xp.argmax(logits, axis=-1), y_val.dtype)
+    return host(xp.mean(xp.astype(codes == y_val, xp.float64), axis=-1))
+
+
+def feature_grid(n_features: int | str, p: int) -> list[int]:
+    """Prefix lengths to try: the one asked for, or 1, 2, 4, ... and all."""
+    if n_features == "auto":
+        return sorted({*(2**k for k in range(p.bit_length()) if 2**k < p), p})
+    if isinstance(n_features, str) or not isinstance(n_features, int | np.integer) or not 1 <= n_features <= p:
+        raise ValueError(f"n_features must be 'auto' or an integer in 1..{p} (the number of features), got {n_features!r}.")
+    return [int(n_features)]
+
+
+def penalty_grid(l2: float | str, Z: Array) -> list[float]:
+    """Penalties to try: the one asked for, or a grid in units of the mean squared row length, smallest first."""
+    if isinstance(l2, str):
+        if l2 != "auto":
+            raise ValueError(f"l2 must be 'auto' or a positive number, got {l2!r}.")
+        xp = array_namespace(Z)
+        centred = Z - xp.mean(Z, axis=0, keepdims=True)
+        unit = float(xp.mean(xp.sum(centred * centred, axis=1)))
+        return [float(g * (unit if unit > 0 else 1.0)) for g in L2_GRID]
+    if isinstance(l2, bool) or not 0 < float(l2) < float("inf"):
+        raise ValueError(f"l2 must be 'auto' or a positive finite number, got {l2!r}.")
+    return [float(l2)]

@@ -1,0 +1,214 @@
+"""The Project step as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from pro2.estimators.contract import _labels, _like
+from pro2.estimators.linear import unit_rows
+from pro2.estimators.validation import check_weight, check_X
+from pro2.linalg.adamw import adamw_basis
+from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
+from pro2.linalg.moments import Array, SourceMoments, encode
+
+SCALES = (None, "global", "standard", "unit")
+SOLVERS = ("krylov", "logistic", "adamw")
+SCALE_FLOOR = 0.1  # of the mean deviation: a feature that is constant in the source may be alive in the target
+DEFAULT_RIDGE = 1.0
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Ranked orthonormal features that each predict the source label.
+
+    Direction i minimises the source loss of a one-dimensional classifier with intercept, orthogonal to all before it
+    (Chen et al., "Project and Probe", ICLR 2024).
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Number of directions d, at most the width D; all D by default.
+    solver : {"krylov", "logistic", "adamw"}
+        "krylov": squared loss in closed form from one-pass moments; fast, deterministic, mergeable (`partial_fit`).
+        "logistic": log-loss, exact convex solves one after the other; slower, for comparison.
+        "adamw": the paper's printed procedure (joint AdamW, QR after every step), for reproduction.
+    ridge : float
+        Regularisation of the source problem, relative to the mean variance of the (scaled) features. For "adamw" it is
+        not used. 0 with "krylov" is the bare definition.
+    scale : {None, "global", "standard", "unit"}
+        What embeddings are divided by first: nothing; one number (their root mean variance); each feature's standard
+        deviation in the source, at least a tenth of the mean one; each row's length.
+    keep_norms : bool
+        Only for "adamw": keep the columns' lengths diag(R) as the paper's code does (they act as a prior on the
+        probe). `components_` stays orthonormal; the lengths are in `norms_` and applied by `transform`.
+    random_state : int, Generator or None
+        Start of "adamw"; the other solvers do not use chance.
+
+    Attributes
+    ----------
+    components_ : array (d, D)
+        Orthonormal rows in rank order, in the scaled space.
+    mean_, scale_ : arrays (D,)
+        `transform` returns ((X - mean_) / scale_) @ components_.T.
+    scores_ : array (d,)
+        Predictive strength on the source: between-class share of the variance along each direction, in [0, 1].
+    n_informative_ : int
+        How many directions the criterion found before the label was exhausted; the rest completes the space.
+    moments_ : SourceMoments
+        Only for "krylov": what was learned from the rows, mergeable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 200)
+    >>> X = rng.normal(size=(200, 5)) + y[:, None] * [2, 1, 0, 0, 0]
+    >>> Projection(n_components=2).fit_transform(X, y).shape
+    (200, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        solver: str = "krylov",
+        ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "standard",
+        keep_norms: bool = False,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.solver = solver
+        self.ridge = ridge
+        self.scale = scale
+        self.keep_norms = keep_norms
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
+        """Learn the basis from source rows X (N, D) with labels y (N,)."""
+        self._check_options()
+        X = check_X(self, X, reset=True)
+        y = _labels(y, X.shape[0])
+        check_classification_targets(y)
+        weight = check_weight(sample_weight, X)
+        X = unit_rows(X) if self.scale == "unit" else X
+        moments = SourceMoments.from_arrays(X, y, weight)
+        self._set_input_map(moments)
+        if self.solver == "krylov":
+            return self._set_krylov(moments)
+        return self._set_basis(self._solve_rows(X, y, weight, moments))
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
+        """Add source rows; the basis equals that of one `fit` on all rows seen. Only for solver="krylov"."""
+        self._check_options()
+        if self.solver != "krylov":
+            raise ValueError(f"partial_fit needs solver='krylov', got {self.solver!r}: only moments can be merged.")
+        first = not hasattr(self, "moments_")
+        X = check_X(self, X, reset=first)
+        y = _labels(y, X.shape[0])
+        X = unit_rows(X) if self.scale == "unit" else X
+        moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
+        return self.fit_moments(moments if first else self.moments_ + moments)
+
+    def fit_moments(self, moments: SourceMoments) -> Projection:
+        """Learn the basis from moments alone: merged shards or sites, no rows."""
+        self._check_options()
+        if self.solver != "krylov":
+            raise ValueError(f"fit_moments needs solver='krylov', got {self.solver!r}.")
+        self.n_features_in_ = moments.n_features
+        self._set_input_map(moments)
+        if len(moments.classes) < 2:  # a first batch of one class: wait for the others
+            self.moments_ = moments
+            return self
+        return self._set_krylov(moments)
+
+    def transform(self, X: Any) -> Array:
+        """Ranked features of X, (n, d)."""
+        check_is_fitted(self, "components_")
+        X = check_X(self, X, reset=False)
+        xp = array_namespace(X)
+        X = unit_rows(X) if self.scale == "unit" else X
+        # fold the scale into the basis: one product, no scaled copy of X
+        map_ = xp.astype(self.components_ * (self.norms_[:, None] / self.scale_[None, :]), X.dtype)
+        return (X - xp.astype(self.mean_, X.dtype)) @ xp.matrix_transpose(map_)
+
+    def to_input_space(self, coef: Array, intercept: Array) -> tuple[Array, Array]:
+        """An affine map on the first p features, (..., p), as the same map on raw embeddings, (..., D)."""
+        xp = array_namespace(self.components_)
+        p = coef.shape[-1]
+        map_ = self.components_[:p, :] * (self.norms_[:p, None] / self.scale_[None, :])
+        full = xp.astype(coef, map_.dtype) @ map_
+        return full, xp.astype(intercept, map_.dtype) - full @ self.mean_
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def _check_options(self) -> None:
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
+        if self.scale not in SCALES:
+            raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
+        if not (isinstance(self.ridge, int | float) and 0 <= self.ridge < float("inf")):
+            raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
+
+    def _width(self) -> int:
+        d = self.n_features_in_ if self.n_components is None else self.n_components
+        if not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
+            raise ValueError(f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width).")
+        return int(d)
+
+    def _set_input_map(self, moments: SourceMoments) -> None:
+        xp = array_namespace(moments.mean)
+        self.mean_ = moments.total_mean()
+        C = moments.between_factor()
+        variance = xp.linalg.diagonal(moments.scatter) / moments.total_weight + xp.sum(C * C, axis=1)
+        self.scale_ = input_scale(variance, self.scale)
+        self.classes_ = np.asarray(moments.classes)
+
+    def _set_krylov(self, moments: SourceMoments) -> Projection:
+        self.moments_ = moments
+        return self._set_basis(krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge))
+
+    def _solve_rows(self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments) -> Basis:
+        xp = array_namespace(X)
+        Z = (xp.astype(X, xp.float64) - self.mean_) / self.scale_
+        codes = _like(encode(y, moments.classes)[1], X)
+        n_classes, d = len(moments.classes), self._width()
+        if n_classes < 2:
+            raise ValueError("y has one class only: a projection needs at least two classes.")
+        if self.solver == "logistic":
+            return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight)
+        seed = check_random_state(self.random_state) if not isinstance(self.random_state, np.random.Generator) else self.random_state
+        basis, norms = adamw_basis(Z, codes, d, seed, n_classes=n_classes, sample_weight=weight)
+        self._norms = norms
+        return basis
+
+    def _set_basis(self, basis: Basis) -> Projection:
+        xp = array_namespace(basis.components)
+        self.components_, self.scores_, self.n_informative_ = basis
+        norms = self.__dict__.pop("_norms", None)
+        ones = xp.ones(basis.components.shape[0], dtype=basis.components.dtype, device=device(basis.components))
+        self.norms_ = norms if self.keep_norms and norms is not None else ones
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def input_scale(variance: Array, scale: str | None) -> Array:
+    """What each feature is divided by, (D,); never near zero."""
+    xp = array_namespace(variance)
+    sd = xp.sqrt(xp.clip(variance, 0.0, None))
+    if scale in (None, "unit"):
+        return xp.ones_like(sd)
+    level = xp.sqrt(xp.mean(variance)) if scale == "global" else SCALE_FLOOR * xp.mean(sd)
+    level = xp.where(level > 0, level, xp.ones_like(level))
+    return xp.zeros_like(sd) + level if scale == "global" else xp.maximum(sd, level)

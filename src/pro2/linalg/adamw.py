@@ -1,0 +1,149 @@
+"""The paper's own optimiser, kept faithful for reproduction: full-batch AdamW for both steps.
+
+The exact solvers of `pro2.linalg` reach better optima faster; these exist so that the two can be compared in one table.
+AdamW is that of Loshchilov & Hutter (2019) with PyTorch's defaults: betas (0.9, 0.999), eps 1e-8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.bases import Basis, direction_scores
+from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.newton import sigmoid
+
+LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.01, 0.01, 100
+
+
+class AdamW:
+    """State of one optimiser over a list of arrays; `step` returns the moved arrays."""
+
+    def __init__(self, lr: Any = LEARNING_RATE, weight_decay: float = WEIGHT_DECAY):
+        self.lr, self.decay, self.t = lr, weight_decay, 0
+        self.m: list[Array] = []
+        self.v: list[Array] = []
+
+    def step(self, params: list[Array], grads: list[Array]) -> list[Array]:
+        if not self.m:
+            self.m = [0.0 * g for g in grads]
+            self.v = [0.0 * g for g in grads]
+        self.t += 1
+        moved = []
+        for i, (p, g) in enumerate(zip(params, grads)):
+            self.m[i] = 0.9 * self.m[i] + 0.1 * g
+            self.v[i] = 0.999 * self.v[i] + 0.001 * g * g
+            root = array_namespace(g).sqrt(self.v[i] / (1 - 0.999**self.t)) + 1e-8
+            moved.append(p * (1 - self.lr * self.decay) - self.lr * self.m[i] / (1 - 0.9**self.t) / root)
+        return moved
+
+
+def adamw_basis(
+    X: Array, y: Array, n_components: int, rng: Any, *, n_classes: int = 2, sample_weight: Array | None = None,
+    orthogonal: bool = True, steps: int = STEPS,
+) -> tuple[Basis, Array]:  # fmt: skip
+    """Joint AdamW on all directions, QR after every step (the paper's pseudocode, with y expanded to (N, d)).
+
+    For more than two classes, which the pseudocode does not cover, feature i carries its own one-dimensional softmax
+    head (K slopes and intercepts), as in the definition. `orthogonal=False` is the paper's Pro2-NC: no QR while
+    training, one at the end so that the result is a basis of the same span.
+
+    Returns the basis and the column lengths |diag(R)|.
+    """
+    xp = array_namespace(X)
+    D, d, dev = X.shape[1], n_components, device(X)
+    bound = D**-0.5  # PyTorch's start for a linear layer
+    start = lambda *shape: xp.asarray(rng.uniform(-bound, bound, shape), dtype=X.dtype, device=dev)  # noqa: E731
+    W, heads = start(d, D), [start(d)]
+    if n_classes > 2:
+        heads = [start(d, n_classes) / bound, start(d, n_classes)]
+    c = xp.ones(X.shape[0], dtype=X.dtype, device=dev) if sample_weight is None else xp.astype(sample_weight, X.dtype)
+    c = c / (xp.sum(c) * d)
+    gradient = _binary_gradient if n_classes == 2 else _multiclass_gradient
+    optimiser = AdamW()
+    for _ in range(steps):
+        gW, *gheads = gradient(xp, X, y, c, W, heads, n_classes)
+        W, *heads = optimiser.step([W, *heads], [gW, *gheads])
+        if orthogonal:
+            Q, R = xp.linalg.qr(xp.matrix_transpose(W))
+            W = xp.matrix_transpose(Q * xp.linalg.diagonal(R)[None, :])
+    Q, R = xp.linalg.qr(xp.astype(xp.matrix_transpose(W), xp.float64))
+    diagonal = xp.linalg.diagonal(R)
+    rows = xp.matrix_transpose(Q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal)))
+    moments = SourceMoments.from_arrays(X, y, sample_weight)
+    return Basis(rows, direction_scores(rows, moments), n_components), xp.abs(diagonal)
+
+
+def _binary_gradient(
+    xp: Any, X: Array, y: Array, c: Array, W: Array, heads: list[Array], n_classes: int
+) -> tuple[Array, ...]:
+    """Every column is its own logit: dL/dlogit = c (p - y)."""
+    G = c[:, None] * (sigmoid(xp, X @ xp.matrix_transpose(W) + heads[0]) - xp.astype(y, X.dtype)[:, None])
+    return xp.matrix_transpose(G) @ X, xp.sum(G, axis=0)
+
+
+def _multiclass_gradient(
+    xp: Any, X: Array, y: Array, c: Array, W: Array, heads: list[Array], n_classes: int
+) -> tuple[Array, ...]:
+    """logits of feature i: slope_ik z_i + intercept_ik."""
+    slope, intercept = heads
+    Z = X @ xp.matrix_transpose(W)
+    f = Z[:, :, None] * slope + intercept
+    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+    onehot = xp.astype(y[:, None] == xp.arange(n_classes, device=device(y)), X.dtype)
+    G = c[:, None, None] * (e / xp.sum(e, axis=-1, keepdims=True) - onehot[:, None, :])
+    gz = xp.sum(G * slope, axis=-1)
+    return xp.matrix_transpose(gz) @ X, xp.sum(G * Z[:, :, None], axis=0), xp.sum(G, axis=0)
+
+
+def adamw_probe(
+    Z: Array, y: Array, l2: Array | float, lr: Array | float, rng: Any, *, n_classes: int = 2,
+    X_val: Array | None = None, y_val: Array | None = None, steps: int = STEPS,
+) -> tuple[Array, Array]:  # fmt: skip
+    """The paper's probe: AdamW on mean log-loss + (l2/2)||w||^2, keeping the step of best validation accuracy.
+
+    Z (..., M, p), y (..., M); l2 and lr broadcast against the leading axes. Returns coef (..., K, p) and intercept
+    (..., K), with K = 1 for two classes. Without validation rows the last step is returned.
+    """
+    xp = array_namespace(Z)
+    K = 1 if n_classes == 2 else n_classes
+    lead, p, dev = Z.shape[:-2], Z.shape[-1], device(Z)
+    l2, lr = (xp.asarray(v, dtype=Z.dtype, device=dev) for v in (l2, lr))
+    lead = tuple((xp.zeros(lead, device=dev) + 0.0 * l2 + 0.0 * lr).shape)
+    start = lambda *s: xp.asarray(rng.uniform(-(p**-0.5), p**-0.5, s), dtype=Z.dtype, device=dev)  # noqa: E731
+    W, b = start(*lead, K, p), start(*lead, K)
+    onehot = _codes(xp, y, n_classes, Z.dtype)
+    best, kept = None, (W, b)
+    # intercept and weights share the step size: lr needs one more axis for the weights
+    weights, intercepts = AdamW(lr[..., None, None]), AdamW(lr[..., None])
+    for _ in range(steps):
+        G = (_predict(xp, Z @ xp.matrix_transpose(W) + b[..., None, :]) - onehot) / Z.shape[-2]
+        gW = xp.matrix_transpose(G) @ Z + l2[..., None, None] * W
+        (W,), (b,) = weights.step([W], [gW]), intercepts.step([b], [xp.sum(G, axis=-2)])
+        if X_val is None or y_val is None:
+            kept = (W, b)
+            continue
+        accuracy = _accuracy(xp, X_val @ xp.matrix_transpose(W) + b[..., None, :], y_val)
+        better = accuracy > best if best is not None else accuracy >= 0
+        best = accuracy if best is None else xp.maximum(accuracy, best)
+        kept = (xp.where(better[..., None, None], W, kept[0]), xp.where(better[..., None], b, kept[1]))
+    return kept
+
+
+def _codes(xp: Any, y: Array, n_classes: int, dtype: Any) -> Array:
+    if n_classes == 2:
+        return xp.astype(y, dtype)[..., None]
+    return xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), dtype)
+
+
+def _predict(xp: Any, f: Array) -> Array:
+    if f.shape[-1] == 1:
+        return sigmoid(xp, f)
+    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
+def _accuracy(xp: Any, f: Array, y: Array) -> Array:
+    codes = xp.astype(f[..., 0] > 0, y.dtype) if f.shape[-1] == 1 else xp.astype(xp.argmax(f, axis=-1), y.dtype)
+    return xp.mean(xp.astype(codes == y, f.dtype), axis=-1)

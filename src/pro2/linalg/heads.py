@@ -1,0 +1,28 @@
+"""Linear classifiers in closed form from moments."""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.moments import Array, SourceMoments
+
+
+def discriminant_head(moments: SourceMoments, ridge: float) -> tuple[Array, Array]:
+    """Linear discriminant with shrunk within-class covariance, as logits of a softmax.
+
+    logit_k(x) = m_k' A^-1 x - m_k' A^-1 m_k / 2 + log(share of class k), A = within covariance + ridge * (mean
+    variance) * I. Returns coef (D,) and intercept () for two classes, (K, D) and (K,) for more.
+    """
+    xp = array_namespace(moments.mean)
+    D = moments.n_features
+    A = moments.within_covariance()
+    level = xp.sum(xp.linalg.diagonal(moments.covariance())) / D
+    level = xp.where(level > 0, level, xp.ones_like(level))
+    A = A + xp.maximum(level * ridge, level * 1e-10) * xp.eye(D, dtype=A.dtype, device=device(A))
+    coef = xp.matrix_transpose(xp.linalg.solve(A, xp.matrix_transpose(moments.mean - moments.total_mean())))
+    middle = 0.5 * xp.sum(coef * (moments.mean + moments.total_mean()), axis=1)
+    share = moments.weight / moments.total_weight
+    intercept = xp.log(xp.maximum(share, xp.full_like(share, 1e-12))) - middle
+    if len(moments.classes) > 2:
+        return coef, intercept
+    return coef[1, :] - coef[0, :], intercept[1] - intercept[0]
