@@ -85,7 +85,7 @@ class Probe(AffineMixin, BaseEstimator):
         codes = _like(encode(y, self.classes_.tolist())[1], X)
         weight = self._weights(y, X, sample_weight)
         val = self._validation(X_val, y_val)
-        d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X)
+        d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
         if self.solver == "adamw":
             return self._fit_adamw(X, codes, d_grid[-1], l2_grid[len(l2_grid) // 2], val)
         if self.solver != "newton":
@@ -143,7 +143,7 @@ def select(
     if len(d_grid) * len(l2_grid) == 1:
         return fit_path(Z, codes, d_grid, l2_grid, **shared), np.zeros((1, 1))
     fit, scores = loo_path(Z, codes, d_grid, l2_grid, **shared)
-    return fit, host(loo_loss(scores, codes, n_classes))
+    return fit, host(loo_loss(scores, codes, n_classes, weight))
 
 
 def best_candidate(scores: np.ndarray) -> tuple[int, int]:
@@ -172,14 +172,16 @@ def feature_grid(n_features: int | str, p: int) -> list[int]:
     return [int(n_features)]
 
 
-def penalty_grid(l2: float | str, Z: Array) -> list[float]:
+def penalty_grid(l2: float | str, Z: Array, weight: Array | None = None) -> list[float]:
     """Penalties to try: the one asked for, or a grid in units of the mean squared row length, smallest first."""
     if isinstance(l2, str):
         if l2 != "auto":
             raise ValueError(f"l2 must be 'auto' or a positive number, got {l2!r}.")
         xp = array_namespace(Z)
-        centred = Z - xp.mean(Z, axis=0, keepdims=True)
-        unit = float(xp.mean(xp.sum(centred * centred, axis=1)))
+        share = xp.ones_like(Z[:, 0]) if weight is None else weight
+        share = share / xp.sum(share)
+        centred = Z - share @ Z
+        unit = float(share @ xp.sum(centred * centred, axis=1))
         return [float(g * (unit if unit > 0 else 1.0)) for g in L2_GRID]
     if isinstance(l2, bool) or not 0 < float(l2) < float("inf"):
         raise ValueError(f"l2 must be 'auto' or a positive finite number, got {l2!r}.")

@@ -105,7 +105,7 @@ class ProjectAndProbe(SourceTargetClassifier):
 
     def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
         Z = self.projection_.transform(X)
-        d_grid, l2_grid = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z)
+        d_grid, l2_grid = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z, weight)
         val = self._validation(**extra)
         fit, scores = select(Z, codes, d_grid, l2_grid, len(self.classes_), weight, None, val)
         i, j = best_candidate(scores)

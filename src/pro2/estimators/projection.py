@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,6 +23,12 @@ SCALES = (None, "global", "standard", "unit")
 SOLVERS = ("krylov", "logistic", "adamw")
 SCALE_FLOOR = 0.1  # of the mean deviation: a feature that is constant in the source may be alive in the target
 DEFAULT_RIDGE = 1.0
+
+
+def _has_moments(projection: Projection) -> bool:
+    if projection.solver != "krylov":
+        raise AttributeError(f"only solver='krylov' learns from moments that can be merged, not {projection.solver!r}.")
+    return True
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -103,11 +110,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return self._set_krylov(moments)
         return self._set_basis(self._solve_rows(X, y, weight, moments))
 
+    @available_if(_has_moments)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
         """Add source rows; the basis equals that of one `fit` on all rows seen. Only for solver="krylov"."""
         self._check_options()
-        if self.solver != "krylov":
-            raise ValueError(f"partial_fit needs solver='krylov', got {self.solver!r}: only moments can be merged.")
         first = not hasattr(self, "moments_")
         X = check_X(self, X, reset=first)
         y = _labels(y, X.shape[0])
@@ -115,11 +121,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
         return self.fit_moments(moments if first else self.moments_ + moments)
 
+    @available_if(_has_moments)
     def fit_moments(self, moments: SourceMoments) -> Projection:
-        """Learn the basis from moments alone: merged shards or sites, no rows."""
+        """Learn the basis from moments alone: merged shards or sites, no rows. Only for solver="krylov"."""
         self._check_options()
-        if self.solver != "krylov":
-            raise ValueError(f"fit_moments needs solver='krylov', got {self.solver!r}.")
         self.n_features_in_ = moments.n_features
         self._set_input_map(moments)
         if len(moments.classes) < 2:  # a first batch of one class: wait for the others

@@ -7,16 +7,14 @@ rows jointly and give them unit length but no right angles: redundancy is what s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from pro2.linalg.adamw import LEARNING_RATE, STEPS, WEIGHT_DECAY, AdamW
 from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
 from pro2.linalg.moments import Array, SourceMoments
-
-Gradient = Callable[[Array, Array], tuple[Array, Array]]
 
 
 def random_basis(moments: SourceMoments, n_components: int, seed: int | np.random.Generator | None = None) -> Basis:
@@ -93,9 +91,9 @@ def unconstrained_basis(
     n_classes: int = 2,
     sample_weight: Array | None = None,
     seed: int | np.random.Generator | None = None,
-    n_steps: int = 100,
-    learning_rate: float = 0.01,
-    weight_decay: float = 0.01,
+    n_steps: int = STEPS,
+    learning_rate: float = LEARNING_RATE,
+    weight_decay: float = WEIGHT_DECAY,
 ) -> Basis:
     """Pro2-NC: every row minimises the source log-loss on its own, no constraint between rows.
 
@@ -125,9 +123,9 @@ def alignment_basis(
     n_classes: int = 2,
     sample_weight: Array | None = None,
     seed: int | np.random.Generator | None = None,
-    n_steps: int = 100,
-    learning_rate: float = 0.01,
-    weight_decay: float = 0.01,
+    n_steps: int = STEPS,
+    learning_rate: float = LEARNING_RATE,
+    weight_decay: float = WEIGHT_DECAY,
 ) -> Basis:
     """Source log-loss of every row plus `alignment` times how well the input gradients of the rows agree.
 
@@ -143,13 +141,12 @@ def alignment_basis(
     c = xp.astype(xp.asarray(c, device=device(X)), X.dtype)
     c = c / xp.sum(c)
 
-    def gradient(W: Array, b: Array) -> tuple[Array, Array]:
-        return _loss_gradient(X, targets, c, W, b, alignment)
-
     bound = 1.0 / math.sqrt(X.shape[1])
     start = np.random.default_rng(seed).uniform(-bound, bound, (n_components, X.shape[1] + 1))
     W, b = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (start[:, :-1].copy(), start[:, -1].copy()))
-    W = _adamw(gradient, W, b, n_steps, learning_rate, weight_decay)
+    optimiser = AdamW(learning_rate, weight_decay)
+    for _ in range(n_steps):
+        W, b = optimiser.step([W, b], [*_loss_gradient(X, targets, c, W, b, alignment)])
     rows = xp.astype(W / xp.sqrt(xp.sum(W * W, axis=1, keepdims=True)), xp.float64)
     moments = SourceMoments.from_arrays(X, y, sample_weight, classes=range(n_classes))
     return Basis(rows, direction_scores(rows, moments), n_components)
@@ -171,19 +168,6 @@ def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: 
     # through V: dV/dz = side p (1 - p)(1 - 2p)
     in_z = in_z + 2.0 * c[:, None] * (V @ G) * V * (1.0 - 2.0 * p)
     return xp.matrix_transpose(in_z) @ X + 2.0 * (H @ W), xp.sum(in_z, axis=0)
-
-
-def _adamw(gradient: Gradient, W: Array, b: Array, n_steps: int, learning_rate: float, weight_decay: float) -> Array:
-    """W after full-batch AdamW steps on (W, b) with the usual moments 0.9 and 0.999 (Loshchilov & Hutter, 2019)."""
-    xp = array_namespace(W)
-    state = [[W, xp.zeros_like(W), xp.zeros_like(W)], [b, xp.zeros_like(b), xp.zeros_like(b)]]
-    for t in range(1, n_steps + 1):
-        for entry, g in zip(state, gradient(state[0][0], state[1][0])):
-            entry[1] = 0.9 * entry[1] + 0.1 * g
-            entry[2] = 0.999 * entry[2] + 0.001 * g * g
-            step = (entry[1] / (1 - 0.9**t)) / (xp.sqrt(entry[2] / (1 - 0.999**t)) + 1e-8)
-            entry[0] = entry[0] * (1 - learning_rate * weight_decay) - learning_rate * step
-    return state[0][0]
 
 
 def _row_targets(xp: Any, X: Array, y: Array, n_components: int, n_classes: int) -> Array:

@@ -14,6 +14,8 @@ from array_api_compat import array_namespace, device
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import Array, SourceMoments
 
+EXHAUSTED = 1e-10  # a direction of which no more than this share is new carries rounding, not signal
+
 
 class Basis(NamedTuple):
     """Orthonormal rows in rank order.
@@ -80,12 +82,15 @@ def logistic_basis(
     cov = moments.covariance()
     l2 = float(ridge * xp.sum(xp.linalg.diagonal(cov))) / X.shape[1]
     rest, rows = xp.astype(X, xp.float64), xp.zeros((0, X.shape[1]), dtype=xp.float64, device=device(X))
-    floor = 1e-10 * float(xp.max(xp.sqrt(xp.sum(rest * rest, axis=0))))
+    present = xp.ones_like(rest[:, :1]) if sample_weight is None else xp.astype(sample_weight > 0, rest.dtype)[:, None]
+    floor = EXHAUSTED * float(xp.max(xp.abs(rest)))
     for _ in range(n_components):
+        if float(xp.max(xp.abs(present * rest))) <= floor:
+            break
         fit = fit_logistic(rest, y, l2, n_classes=n_classes, sample_weight=sample_weight)
         v = fit.coef if n_classes == 2 else _leading_combination(fit.coef, cov)
         v, length = _orthogonalise(rows, v)
-        if length <= floor * 1e-6 or float(xp.max(xp.abs(rest))) <= floor:
+        if length <= EXHAUSTED:
             break
         rows = xp.concat([rows, v[None, :]])
         rest = rest - (rest @ v)[:, None] * v[None, :]
@@ -138,12 +143,11 @@ def _lanczos(M: Array, b: Array, n: int) -> Array:
     The best direction after q is minus the part of M q orthogonal to all before, so every row has q'b > 0.
     """
     xp = array_namespace(M)
-    tiny = 10 * M.shape[0] * xp.finfo(M.dtype).eps
     Q = xp.zeros((n, M.shape[0]), dtype=M.dtype, device=device(M))
     v = M @ b
     for i in range(n):
         q, left = _orthogonalise(Q[:i, :], v)
-        if left <= tiny:
+        if left <= EXHAUSTED:
             return Q[:i, :]
         Q[i, :] = q
         v = -(M @ q)
@@ -158,16 +162,16 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
     W <- W_perp - m_perp (q'W) / (q' M_Q q), with `perp` the part orthogonal to q: no cancellation, whatever the depth.
     """
     xp = array_namespace(M)
-    D, tiny = M.shape[0], 10 * M.shape[0] * xp.finfo(M.dtype).eps
+    D = M.shape[0]
     Q = xp.zeros((n, D), dtype=M.dtype, device=device(M))
     G = xp.zeros((n, D), dtype=M.dtype, device=device(M))
     W = M @ C
     size = previous = float(xp.sqrt(xp.sum(W * W)))
     for i in range(n):
-        if size <= tiny * previous or size == 0:
+        if size <= EXHAUSTED * previous:
             return Q[:i, :]
         q, length = _orthogonalise(Q[:i, :], _best_combination(W, C))
-        if length <= tiny:
+        if length <= EXHAUSTED:
             return Q[:i, :]
         Q[i, :] = q
         m = M @ q
@@ -219,12 +223,23 @@ def _orthogonalise(Q: Array, v: Array) -> tuple[Array, float]:
 
 
 def _complete(Q: Array, cov: Array, n: int) -> Array:
-    """Q extended to n rows by the principal directions of the source in its complement, largest variance first."""
+    """Q extended to n rows: principal directions of the source in its complement, then directions it never moves in.
+
+    Both parts depend on Q and cov alone, not on rounding: the second is Gram-Schmidt of the projected coordinate axes.
+    """
     xp = array_namespace(cov)
-    N = xp.linalg.qr(xp.matrix_transpose(Q), mode="complete").Q[:, Q.shape[0] :] if Q.shape[0] else xp.eye(
-        cov.shape[0], dtype=cov.dtype, device=device(cov)
-    )
-    vectors = xp.linalg.eigh(xp.matrix_transpose(N) @ cov @ N)[1]
-    rows = xp.flip(xp.matrix_transpose(N @ vectors), axis=0)[: n - Q.shape[0], :]
-    peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1)
-    return xp.concat([Q, rows * xp.sign(peak)])
+    D, r = cov.shape[0], Q.shape[0]
+    eye = xp.eye(D, dtype=cov.dtype, device=device(cov))
+    N = xp.linalg.qr(xp.matrix_transpose(Q), mode="complete").Q[:, r:] if r else eye
+    values, vectors = xp.linalg.eigh(xp.matrix_transpose(N) @ cov @ N)
+    alive = int(xp.sum(xp.astype(values > 10 * D * xp.finfo(cov.dtype).eps * xp.max(xp.linalg.diagonal(cov)), xp.int64)))
+    rows = xp.flip(xp.matrix_transpose(N @ vectors), axis=0)[:alive, :]
+    peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1) if alive else rows
+    Q = xp.concat([Q, rows * xp.sign(peak)])
+    if r + alive < n:
+        silent = xp.linalg.qr((eye - xp.matrix_transpose(Q) @ Q)[:, : D - r - alive])
+        sign = xp.sign(xp.linalg.diagonal(silent.R))
+        Q = xp.concat([Q, xp.matrix_transpose(silent.Q * sign[None, :])])
+        Q, R = xp.linalg.qr(xp.matrix_transpose(Q))  # the projected axes may be close to dependent: polish
+        Q = xp.matrix_transpose(Q * xp.sign(xp.linalg.diagonal(R))[None, :])
+    return Q[:n, :]

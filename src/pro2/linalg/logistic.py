@@ -202,7 +202,7 @@ def _soft_targets(xp: Any, y: Array, c: Array, n_classes: int) -> Array:
     onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), c.dtype)
     mass = xp.sum(c[..., None] * onehot, axis=-2, keepdims=True)
     absent = xp.astype(mass == 0, c.dtype) * PSEUDO_COUNT
-    rows = xp.sum(xp.astype(c > 0, c.dtype), axis=-1)[..., None, None]
+    rows = xp.sum(c, axis=-1)[..., None, None]
     onehot = (onehot * rows + absent) / (rows + xp.sum(absent, axis=-1, keepdims=True))
     return onehot[..., 1] if n_classes == 2 else onehot
 
