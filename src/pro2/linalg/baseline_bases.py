@@ -83,35 +83,12 @@ def pls_basis(moments: SourceMoments, n_components: int) -> Basis:
     return _completed(rows, moments, n_components)
 
 
-def unconstrained_basis(
-    X: Array,
-    y: Array,
-    n_components: int,
-    *,
-    n_classes: int = 2,
-    sample_weight: Array | None = None,
-    seed: int | np.random.Generator | None = None,
-    n_steps: int = STEPS,
-    learning_rate: float = LEARNING_RATE,
-    weight_decay: float = WEIGHT_DECAY,
-) -> Basis:
+def unconstrained_basis(X: Array, y: Array, n_components: int, **options: Any) -> Basis:
     """Pro2-NC: every row minimises the source log-loss on its own, no constraint between rows.
 
-    Random starts and a fixed number of AdamW steps are all that keeps the rows apart. X (N, D) is centred by the
-    caller, y holds codes. With more than two classes row i learns class i mod K against the rest.
+    Random starts and a fixed number of AdamW steps are all that keeps the rows apart. Options as in `alignment_basis`.
     """
-    return alignment_basis(
-        X,
-        y,
-        n_components,
-        alignment=0.0,
-        n_classes=n_classes,
-        sample_weight=sample_weight,
-        seed=seed,
-        n_steps=n_steps,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-    )
+    return alignment_basis(X, y, n_components, alignment=0.0, **options)
 
 
 def alignment_basis(
@@ -129,6 +106,9 @@ def alignment_basis(
 ) -> Basis:
     """Source log-loss of every row plus `alignment` times how well the input gradients of the rows agree.
 
+    Teney et al., "Evading the Simplicity Bias", CVPR 2022. X (N, D) is centred by the caller, y holds codes; with more
+    than two classes row i learns class i mod K against the rest. Joint full-batch AdamW as in the Project step.
+
     The penalty is the mean over rows i and source points of g_i(x)'g_j(x), averaged over j != i, with g_i the gradient
     of the probability of the predicted class: for a linear row s p (1 - p) w_i, in closed form. It is bounded, unlike
     the same product of logit gradients.
@@ -140,7 +120,6 @@ def alignment_basis(
     c = xp.ones(X.shape[0], dtype=X.dtype, device=device(X)) if sample_weight is None else sample_weight
     c = xp.astype(xp.asarray(c, device=device(X)), X.dtype)
     c = c / xp.sum(c)
-
     bound = 1.0 / math.sqrt(X.shape[1])
     start = np.random.default_rng(seed).uniform(-bound, bound, (n_components, X.shape[1] + 1))
     W, b = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (start[:, :-1].copy(), start[:, -1].copy()))
