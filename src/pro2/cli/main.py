@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import pro2
+from pro2.cli.embed import embed
 
 app = typer.Typer(
     name="pro2",
@@ -31,6 +32,9 @@ def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Adapt a pre-trained model to a new domain with a handful of labels."""
+
+
+app.command()(embed)
 
 
 def main() -> None:

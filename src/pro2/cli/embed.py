@@ -1,0 +1,175 @@
+"""`pro2 embed`: images to an embedding table."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pro2.backbones.extract import Extraction, Progress
+    from pro2.backbones.parts import Shard
+
+
+class Engine(enum.StrEnum):
+    """Where the work runs."""
+
+    local = "local"
+    ray = "ray"
+
+
+class DType(enum.StrEnum):
+    """How embeddings are stored."""
+
+    float16 = "float16"
+    float32 = "float32"
+
+
+class OnError(enum.StrEnum):
+    """What a bad image does."""
+
+    stop = "stop"
+    skip = "skip"
+
+
+class Runtime(enum.StrEnum):
+    """What computes on a CPU."""
+
+    auto = "auto"
+    onnxruntime = "onnxruntime"
+    torch = "torch"
+
+
+def embed(
+    images: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of images, a .csv/.tsv/.parquet list, or a Hugging Face data set on disk."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write, e.g. table.arrow.")] = Path(
+        "table.arrow"
+    ),
+    backbone: Annotated[
+        str, typer.Option("--backbone", "-b", help="[runtime:]model[@layer]; `--list` shows the short names.")
+    ] = "efficientnet-lite0",
+    dataset: Annotated[str | None, typer.Option(help="A data set of the package, with --root.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the data set, or of a list's paths.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="The list's column with paths.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    runtime: Annotated[Runtime, typer.Option(help="What computes on a CPU.")] = Runtime.auto,
+    batch_size: Annotated[str, typer.Option(help="Images per call of the network, or auto.")] = "auto",
+    dtype: Annotated[DType, typer.Option(help="How embeddings are stored.")] = DType.float32,
+    engine: Annotated[Engine, typer.Option(help="This process, or a Ray cluster.")] = Engine.local,
+    ray_address: Annotated[str | None, typer.Option(help="Cluster to join; by default one is started here.")] = None,
+    ray_workers: Annotated[int | None, typer.Option(help="Models to run at once on the cluster.")] = None,
+    on_error: Annotated[OnError, typer.Option(help="A bad image ends the run, or is left out.")] = OnError.stop,
+    max_pixels: Annotated[int | None, typer.Option(help="Refuse larger images before decoding them.")] = None,
+    follow_links: Annotated[bool, typer.Option(help="Accept symbolic links that lead out of the root.")] = False,
+    force: Annotated[bool, typer.Option(help="Replace the table; discard unfinished work of another run.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the short backbone names and stop.")] = False,
+) -> None:
+    """Turn images into an embedding table, once.
+
+    Interrupt it at any moment and run the same command again: it goes on where it stopped.
+    """
+    from pro2.backbones import create_backbone, list_backbones, open_images
+    from pro2.backbones.extract import extract
+    from pro2.backbones.images import MAX_PIXELS
+
+    if show_list:
+        typer.echo("\n".join(list_backbones()))
+        return
+    found = open_images(images, dataset=dataset, root=root, path_column=path_column, follow_links=follow_links)
+    network = create_backbone(backbone, device, runtime.value)
+    report = _Report(Console(stderr=True))
+    with report:
+        done = extract(
+            found,
+            network,
+            out,
+            dtype=dtype.value,
+            batch_size=_batch_size(batch_size),
+            on_error=on_error.value,
+            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
+            force=force,
+            engine=_engine(engine, backbone, device, runtime.value, ray_address, ray_workers),
+            progress=report,
+        )
+    _summary(done, network.spec.name)
+
+
+def _batch_size(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"--batch-size {text} is not a size; give a whole number above 0, or auto")
+    return int(text)
+
+
+def _engine(
+    engine: Engine, backbone: str, device: str, runtime: str, address: str | None, workers: int | None
+) -> Callable[..., Iterator[Shard]]:
+    if engine is Engine.local:
+        if address is not None or workers is not None:
+            raise ValueError("--ray-address and --ray-workers go with --engine ray")
+        from pro2.backbones.pipeline import embed_shards
+
+        return embed_shards
+    from pro2.backbones.ray_engine import ray_shards
+
+    return ray_shards(backbone, device, runtime, address, workers)
+
+
+def _summary(done: Extraction, backbone: str) -> None:
+    state = "already complete" if done.was_complete else "written"
+    typer.echo(f"{done.path}: {done.n_rows} rows, {backbone}, {state}")
+    if done.skipped:
+        from pro2.backbones.extract import skipped_file
+
+        typer.echo(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why")
+
+
+class _Report:
+    """A live bar on a terminal, a line now and then in a log."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._console, self._last = console, -1
+        self._bar: Bar | None = None
+        if console.is_terminal:
+            rate = TextColumn("{task.fields[rate]}")
+            self._bar = Bar(BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), console=console)
+            self._task = self._bar.add_task("embed", total=None, rate="")
+
+    def __enter__(self) -> _Report:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, now: Progress) -> None:
+        """Show how far it is."""
+        rate = f"{now.rate:.1f} images/s" if now.rate else ""
+        if self._bar:
+            self._bar.update(self._task, completed=now.done, total=now.total, rate=rate)
+            return
+        tenth = now.done * 10 // now.total
+        if tenth > self._last:  # at most eleven lines, however many shards there are
+            self._last = tenth
+            left = f", {(now.total - now.done) / now.rate:.0f} s left" if now.rate and now.done < now.total else ""
+            resumed = f" ({now.resumed} from an earlier run)" if now.resumed and not now.rate else ""
+            print(
+                f"{now.done}/{now.total} images{resumed}{', ' + rate if rate else ''}{left}",
+                file=sys.stderr,
+                flush=True,
+            )
