@@ -1,0 +1,145 @@
+"""The basis methods of the package under the names that plans use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pro2.experiments.heads import Features
+from pro2.experiments.methods import BasisMethod
+from pro2.linalg.moments import SourceMoments
+
+# Bases that are trained jointly cost N x D x d a step and change with d, so their size is fixed here.
+_JOINT_SIZE = 64
+
+
+def _projection(X: np.ndarray, y: np.ndarray, n: int, **options: Any) -> Features:
+    from pro2.estimators import Projection
+
+    fitted = Projection(n, **options).fit(X, y)
+    rows = fitted.components_ * fitted.norms_[:, None]
+    return Features(fitted.mean_, fitted.scale_, rows, unit=fitted.scale == "unit")
+
+
+def _krylov(
+    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = 1.0, scale: str | None = "standard"
+) -> Features:
+    return _projection(X, y, n, ridge=ridge, scale=scale)
+
+
+def _logistic(
+    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = 1.0, scale: str | None = "standard"
+) -> Features:
+    return _projection(X, y, n, solver="logistic", ridge=ridge, scale=scale)
+
+
+def _adamw(
+    X: np.ndarray,
+    y: np.ndarray,
+    n: int,
+    seed: int | None,
+    n_components: int = _JOINT_SIZE,
+    scale: str | None = "standard",
+    keep_norms: bool = True,
+    random_state: int = 0,
+) -> Features:
+    d = min(n_components, X.shape[1])
+    return _projection(X, y, d, solver="adamw", scale=scale, keep_norms=keep_norms, random_state=random_state)
+
+
+def _identity(X: np.ndarray, y: np.ndarray, n: int, seed: int | None, scale: str | None = "standard") -> Features:
+    mean, sd = _scaling(X, scale)
+    return Features(mean, sd, None, unit=scale == "unit")
+
+
+def _random(X: np.ndarray, y: np.ndarray, n: int, seed: int | None, scale: str | None = "standard") -> Features:
+    mean, sd = _scaling(X, scale)
+    # Same rule as `random_basis`, without the source moments that it would score the rows with.
+    Q, R = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, X.shape[1])).T)
+    return Features(mean, sd, np.ascontiguousarray((Q * np.sign(np.diag(R))).T), unit=scale == "unit")
+
+
+def _from_moments(name: str) -> Callable[..., Features]:
+    def fit(X: np.ndarray, y: np.ndarray, n: int, seed: int | None, scale: str | None = "standard") -> Features:
+        from pro2.linalg import baseline_bases
+
+        X = _unit(X, scale)
+        mean, sd = _scaling(X, scale)
+        moments = SourceMoments.from_arrays(X, y).scaled(sd)
+        basis = getattr(baseline_bases, name)(moments, n)
+        return Features(mean, sd, basis.components, unit=scale == "unit")
+
+    return fit
+
+
+def _trained(
+    X: np.ndarray, y: np.ndarray, n: int, alignment: float, scale: str | None, n_steps: int, random_state: int
+) -> Features:
+    from pro2.linalg.baseline_bases import alignment_basis
+
+    X = _unit(X, scale)
+    mean, sd = _scaling(X, scale)
+    Z = ((X - mean) / sd).astype(np.float32)
+    classes = int(y.max()) + 1
+    basis = alignment_basis(Z, y, n, alignment=alignment, n_classes=classes, seed=random_state, n_steps=n_steps)
+    return Features(mean, sd, np.asarray(basis.components), unit=scale == "unit")
+
+
+def _unconstrained(
+    X: np.ndarray,
+    y: np.ndarray,
+    n: int,
+    seed: int | None,
+    n_components: int = _JOINT_SIZE,
+    scale: str | None = "standard",
+    n_steps: int = 100,
+    random_state: int = 0,
+) -> Features:
+    return _trained(X, y, min(n_components, X.shape[1]), 0.0, scale, n_steps, random_state)
+
+
+def _teney(
+    X: np.ndarray,
+    y: np.ndarray,
+    n: int,
+    seed: int | None,
+    n_components: int = _JOINT_SIZE,
+    alignment: float = 1.0,
+    scale: str | None = "standard",
+    n_steps: int = 100,
+    random_state: int = 0,
+) -> Features:
+    return _trained(X, y, min(n_components, X.shape[1]), alignment, scale, n_steps, random_state)
+
+
+def _unit(X: np.ndarray, scale: str | None) -> np.ndarray:
+    from pro2.estimators.linear import unit_rows
+
+    return unit_rows(X) if scale == "unit" else X
+
+
+def _scaling(X: np.ndarray, scale: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Source mean and what each feature is divided by, as `Projection` has it."""
+    from pro2.estimators.projection import input_scale
+
+    X = _unit(X, scale)
+    return X.mean(axis=0, dtype=np.float64), input_scale(X.var(axis=0, dtype=np.float64), scale)
+
+
+BASES: Mapping[str, BasisMethod] = MappingProxyType(
+    {
+        "pro2": BasisMethod(_krylov),
+        "pro2-logistic": BasisMethod(_logistic),
+        "pro2-adamw": BasisMethod(_adamw, joint=_JOINT_SIZE),
+        "pro2-nc": BasisMethod(_unconstrained, joint=_JOINT_SIZE),
+        "teney": BasisMethod(_teney, joint=_JOINT_SIZE),
+        "random": BasisMethod(_random, seeded=True),
+        "pca": BasisMethod(_from_moments("pca_basis")),
+        "lda": BasisMethod(_from_moments("lda_basis")),
+        "pls": BasisMethod(_from_moments("pls_basis")),
+        "linear-probe": BasisMethod(_identity, ranked=False),
+    }
+)

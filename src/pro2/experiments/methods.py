@@ -1,0 +1,217 @@
+"""What a method name in a plan means: a ranked basis probed over the grid, or any estimator with fit and adapt.
+
+Basis methods run batched: one basis per data set, all seeds, feature counts and penalties through `fit_path`.
+Every class of `pro2.estimators` that has `adapt` runs under its own name, one `adapt` a run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pro2.experiments.heads import Draws, Features, Heads
+from pro2.experiments.plan import MethodSpec, suggest
+from pro2.experiments.problems import Problem
+
+if TYPE_CHECKING:
+    from pro2.experiments.expand import Batch, Setting
+
+
+class PreparedKey(NamedTuple):
+    """Names one fit on source: method, its parameters, one point of its own grid, seed, size of the basis."""
+
+    method: str
+    params: tuple[tuple[str, Any], ...]
+    point: tuple[tuple[str, Any], ...]
+    seed: int | None
+    n_components: int
+
+
+class Method(Protocol):
+    """What the engine asks of a method."""
+
+    @property
+    def ranked(self) -> bool: ...  # takes n_features from the grid
+
+    @property
+    def probed(self) -> bool: ...  # takes l2 from the grid
+
+    @property
+    def seeded(self) -> bool: ...  # the fit on source depends on the seed
+
+    def check(self, params: Mapping[str, Any]) -> None: ...
+
+    def n_components(self, asked: int) -> int: ...
+
+    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int: ...
+
+    def prepare(self, problem: Problem, key: PreparedKey) -> Any: ...
+
+    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads: ...
+
+
+def prepared_keys(batch: Batch) -> list[PreparedKey]:
+    """What has to be fitted on source before a batch can run; one entry a seed when the method is random."""
+    method = find_method(batch.method)
+    asked = max((s.n_features for s in batch.settings if s.n_features is not None), default=0)
+    points = dict.fromkeys(s.params for s in batch.settings)
+    seeds: Sequence[int | None] = batch.seeds if method.seeded else (None,)
+    spec = batch.method
+    return [
+        PreparedKey(spec.method, spec.params, p, seed, method.n_components(asked)) for p in points for seed in seeds
+    ]
+
+
+@dataclass(frozen=True)
+class BasisMethod:
+    """A ranked basis of source, probed exactly on the few target labels.
+
+    `fit` takes (X_source, y_source, size, seed, **params) and gives `Features`. A basis that is trained jointly
+    depends on its size, so its size is a parameter (``n_components``, by default `joint`) and not what a grid
+    happens to ask for.
+    """
+
+    fit: Callable[..., Features]
+    ranked: bool = True
+    seeded: bool = False
+    joint: int | None = None
+    probed: bool = True
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        known = list(inspect.signature(self.fit).parameters)[4:]
+        for name in params:
+            if name not in known:
+                raise ValueError(f"unknown parameter {name!r}{suggest(name, known) or f'; known: {known}'}")
+
+    def n_components(self, asked: int) -> int:
+        return asked if self.joint is None else 0
+
+    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int:
+        return problem.width if self.joint is None else min(problem.width, params.get("n_components", self.joint))
+
+    def prepare(self, problem: Problem, key: PreparedKey) -> Features:
+        X, y = problem.X[problem.source], problem.y[problem.source]
+        return self.fit(X, y, key.n_components, key.seed, **dict(key.params), **dict(key.point))
+
+    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
+        from pro2.linalg.selection import loo_loss, loo_path
+
+        features = [prepared[key] for key in prepared_keys(batch)]
+        sizes, l2 = grid_axes(batch.settings)
+        X, y = problem.X[draws.few], problem.y[draws.few]
+        Z = _transform(features, X, sizes[-1])
+        fit, scores = loo_path(Z, y, sizes, l2, n_classes=problem.n_classes)
+        at = (slice(None), [sizes.index(s.n_features or 0) for s in batch.settings],
+              [l2.index(s.l2 or 0.0) for s in batch.settings])  # fmt: skip
+        coef, intercept = fit.coef[at], fit.intercept[at]
+        if problem.n_classes == 2:
+            coef, intercept = coef[:, :, None], intercept[:, :, None]
+        W, b = _original(features, coef, intercept)
+        return Heads(W, b, loo_loss(scores, y, problem.n_classes)[at], features[0].unit)
+
+
+def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
+    """The sorted feature counts and penalties that occur in a batch."""
+    return sorted({s.n_features or 0 for s in settings}), sorted({s.l2 or 0.0 for s in settings})
+
+
+def _transform(features: list[Features], X: np.ndarray, n_features: int) -> np.ndarray:
+    if len(features) == 1:
+        return features[0].transform(X, n_features)
+    return np.stack([f.transform(x, n_features) for f, x in zip(features, X)])
+
+
+def _original(features: list[Features], coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(features) == 1:
+        return features[0].original(coef, intercept)
+    both = [f.original(c, b) for f, c, b in zip(features, coef, intercept)]
+    return np.stack([w for w, _ in both]), np.stack([b for _, b in both])
+
+
+@dataclass(frozen=True)
+class EstimatorMethod:
+    """Any estimator with ``fit(X_source, y_source)`` and ``adapt(X_target, y_target)`` that ends in one affine map."""
+
+    name: str
+    ranked: bool = False
+    probed: bool = False
+    seeded: bool = False
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        known = list(self._class()().get_params())
+        for name in params:
+            if name not in known:
+                raise ValueError(f"unknown parameter {name!r}{suggest(name, known) or f'; known: {known}'}")
+
+    def _class(self) -> Any:
+        import pro2.estimators
+
+        return getattr(pro2.estimators, self.name)
+
+    def n_components(self, asked: int) -> int:
+        return 0
+
+    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int:
+        return problem.width
+
+    def prepare(self, problem: Problem, key: PreparedKey) -> Any:
+        model = self._class()(**dict(key.params), **dict(key.point))
+        return model.fit(problem.X[problem.source], problem.y[problem.source])
+
+    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
+        models = [prepared[key] for key in prepared_keys(batch)]
+        by_point = dict(zip(dict.fromkeys(s.params for s in batch.settings), models))
+        fitted = [
+            [by_point[s.params].adapt(problem.X[few], problem.y[few]) for s in batch.settings] for few in draws.few
+        ]
+        both = [[_affine(model, problem) for model in row] for row in fitted]
+        return Heads(np.stack([[w for w, _ in row] for row in both]), np.stack([[b for _, b in row] for row in both]))
+
+
+def _affine(model: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """coef (K, D) and intercept (K,) over all classes of the problem; classes a model lacks are never predicted."""
+    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    classes = np.asarray(model.classes_).astype(int)
+    if problem.n_classes == 2 and len(coef) == 1 and len(classes) == 2:
+        return coef, intercept
+    if len(coef) == 1:  # two of many classes
+        coef, intercept = np.concatenate([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
+    W = np.zeros((problem.n_classes, problem.width))
+    b = np.full(problem.n_classes, -1e30)
+    W[classes], b[classes] = coef, intercept
+    return (W[1:] - W[:1], b[1:] - b[:1]) if problem.n_classes == 2 else (W, b)
+
+
+def find_method(spec: MethodSpec | PreparedKey) -> Method:
+    """The method that a plan entry names."""
+    from pro2.experiments.bases import BASES
+
+    if spec.method in BASES:
+        return BASES[spec.method]
+    if spec.method in list_estimators():
+        return EstimatorMethod(spec.method)
+    known = [*BASES, *list_estimators()]
+    hint = suggest(spec.method, known) or f"; known methods: {', '.join(known)}"
+    raise ValueError(f"method {spec.method!r} is not known{hint}")
+
+
+def list_estimators() -> list[str]:
+    """Public estimators of the package that can be adapted."""
+    import pro2.estimators
+
+    names = getattr(pro2.estimators, "__all__", ())
+    return [name for name in names if hasattr(getattr(pro2.estimators, name), "adapt")]
+
+
+def check_methods(specs: Sequence[MethodSpec]) -> None:
+    """Unknown methods and parameters are errors before anything runs."""
+    for spec in specs:
+        method = find_method(spec)
+        try:
+            method.check({**dict(spec.params), **dict(spec.grid)})
+        except ValueError as error:
+            raise ValueError(f"method {spec.name} ({spec.method}): {error}") from error

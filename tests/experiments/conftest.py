@@ -1,0 +1,48 @@
+"""A small real table on disk and a plan over it: what most tests of the sweep need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def table_folder(tmp_path: Path) -> Path:
+    """A folder with `birds.npz`: 12 features, label y, a shortcut `place`, split 0 (source) and 2 (target)."""
+    write_birds(tmp_path / "birds.npz")
+    return tmp_path
+
+
+def write_birds(path: Path, n: int = 600, width: int = 12, seed: int = 0, **changes: Any) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    split = np.where(np.arange(n) < n // 2, 0, 2)
+    follows = rng.random(n) < np.where(split == 0, 0.9, 0.5)
+    place = np.where(follows, y, 1 - y)
+    X = rng.normal(size=(n, width)).astype(np.float32)
+    X[:, 0] += 1.2 * y
+    X[:, 1] += 2.5 * place
+    arrays = {"embeddings": X, "y": y, "place": place, "split": split, "id": np.array([f"r{i}" for i in range(n)])}
+    np.savez(path, **{**arrays, **changes})
+
+
+@pytest.fixture
+def plan_values() -> dict[str, Any]:
+    """A plan as plain values; tests change it before parsing."""
+    return {
+        "name": "small",
+        "shots": [2, 4],
+        "seeds": 3,
+        "n_features": [1, 3, 12],
+        "l2": [0.1, 0.01],
+        "validation": 5,
+        "selection": "validation",
+        "baseline": "linear-probe",
+        "methods": [{"method": "pro2"}, {"method": "random"}, {"method": "linear-probe"}],
+        "data": [
+            {"name": "birds", "table": "birds.npz", "source": "split == 0", "pool": "split == 2", "group": "place"}
+        ],
+    }
