@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pro2.atomic import atomic_write
 from pro2.data import arrays, arrow, npy_csv
 from pro2.data.content import Content, to_json
-from pro2.data.files import atomic_write
 
 if TYPE_CHECKING:
     from pro2.data.embeddings import EmbeddingTable
