@@ -168,7 +168,9 @@ def feature_grid(n_features: int | str, p: int) -> list[int]:
     if n_features == "auto":
         return sorted({*(2**k for k in range(p.bit_length()) if 2**k < p), p})
     if isinstance(n_features, str) or not isinstance(n_features, int | np.integer) or not 1 <= n_features <= p:
-        raise ValueError(f"n_features must be 'auto' or an integer in 1..{p} (the number of features), got {n_features!r}.")
+        raise ValueError(
+            f"n_features must be 'auto' or an integer in 1..{p} (the number of features), got {n_features!r}."
+        )
     return [int(n_features)]
 
 

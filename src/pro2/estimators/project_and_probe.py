@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.contract import SourceTargetClassifier

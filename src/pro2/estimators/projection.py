@@ -165,7 +165,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _width(self) -> int:
         d = self.n_features_in_ if self.n_components is None else self.n_components
         if not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
-            raise ValueError(f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width).")
+            raise ValueError(
+                f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width)."
+            )
         return int(d)
 
     def _set_input_map(self, moments: SourceMoments) -> None:
@@ -189,7 +191,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ValueError("y has one class only: a projection needs at least two classes.")
         if self.solver == "logistic":
             return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight)
-        seed = check_random_state(self.random_state) if not isinstance(self.random_state, np.random.Generator) else self.random_state
+        seed = (
+            check_random_state(self.random_state)
+            if not isinstance(self.random_state, np.random.Generator)
+            else self.random_state
+        )
         basis, norms = adamw_basis(Z, codes, d, seed, n_classes=n_classes, sample_weight=weight)
         self._norms = norms
         return basis

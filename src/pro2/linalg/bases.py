@@ -7,7 +7,7 @@ procedure is in `pro2.linalg.adamw`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
@@ -52,9 +52,9 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
     C = _signal(moments)
     M = _inverse(cov, ridge)
     rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
-    informative = int(rows.shape[0])
+    informative = _n_moving(rows, cov)
     if informative < n_components:
-        rows = _complete(rows, cov, n_components)
+        rows = _complete(rows[:informative, :], cov, n_components)
     return Basis(rows, direction_scores(rows, moments), informative)
 
 
@@ -166,9 +166,10 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
     Q = xp.zeros((n, D), dtype=M.dtype, device=device(M))
     G = xp.zeros((n, D), dtype=M.dtype, device=device(M))
     W = M @ C
-    size = previous = float(xp.sqrt(xp.sum(W * W)))
+    size, floor = float(xp.sqrt(xp.sum(W * W))), 0.0
+    largest = float(xp.max(xp.sum(xp.abs(M), axis=1)))
     for i in range(n):
-        if size <= EXHAUSTED * previous:
+        if size <= floor:
             return Q[:i, :]
         q, length = _orthogonalise(Q[:i, :], _best_combination(W, C))
         if length <= EXHAUSTED:
@@ -182,7 +183,9 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
         W = W - q[:, None] * along[None, :] - (m - q * energy)[:, None] * (along / energy)[None, :]
         # W shrinks with depth while rounding along Q stays: without this pass it would be all that is left
         W = W - xp.matrix_transpose(Q[: i + 1, :]) @ (Q[: i + 1, :] @ W)
-        previous, size = size, float(xp.sqrt(xp.sum(W * W)))
+        # what rounding in M leaves in W: a smaller W is noise
+        noise = D * xp.finfo(M.dtype).eps * largest * float(xp.sqrt(xp.sum(along * along)) / energy)
+        floor, size = max(EXHAUSTED * size, noise), float(xp.sqrt(xp.sum(W * W)))
     return Q
 
 
@@ -222,24 +225,36 @@ def _orthogonalise(Q: Array, v: Array) -> tuple[Array, float]:
     return (v / left if left > 0 else v), left
 
 
+def _silent_variance(cov: Array) -> Array:
+    """Variance at or below which a direction moves by rounding only."""
+    xp = array_namespace(cov)
+    return 10 * cov.shape[0] * xp.finfo(cov.dtype).eps * xp.max(xp.linalg.diagonal(cov))
+
+
+def _n_moving(rows: Array, cov: Array) -> int:
+    """How many leading rows the source moves along; a direction in which it stands still cannot predict a label."""
+    xp = array_namespace(cov)
+    still = xp.sum((rows @ cov) * rows, axis=1) <= _silent_variance(cov)
+    return int(xp.argmax(xp.astype(still, xp.int64))) if bool(xp.any(still)) else int(rows.shape[0])
+
+
 def _complete(Q: Array, cov: Array, n: int) -> Array:
     """Q extended to n rows: principal directions of the source in its complement, then directions it never moves in.
 
-    Both parts depend on Q and cov alone, not on rounding: the second is Gram-Schmidt of the projected coordinate axes.
+    Both parts depend on Q and cov alone, not on rounding.
     """
     xp = array_namespace(cov)
     D, r = cov.shape[0], Q.shape[0]
     eye = xp.eye(D, dtype=cov.dtype, device=device(cov))
     N = xp.linalg.qr(xp.matrix_transpose(Q), mode="complete").Q[:, r:] if r else eye
     values, vectors = xp.linalg.eigh(xp.matrix_transpose(N) @ cov @ N)
-    alive = int(xp.sum(xp.astype(values > 10 * D * xp.finfo(cov.dtype).eps * xp.max(xp.linalg.diagonal(cov)), xp.int64)))
-    rows = xp.flip(xp.matrix_transpose(N @ vectors), axis=0)[:alive, :]
-    peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1) if alive else rows
-    Q = xp.concat([Q, rows * xp.sign(peak)])
+    alive = int(xp.sum(xp.astype(values > _silent_variance(cov), xp.int64)))
+    moving = xp.flip(N @ vectors[:, D - r - alive :], axis=1)
+    still = N @ vectors[:, : D - r - alive]
     if r + alive < n:
-        silent = xp.linalg.qr((eye - xp.matrix_transpose(Q) @ Q)[:, : D - r - alive])
-        sign = xp.sign(xp.linalg.diagonal(silent.R))
-        Q = xp.concat([Q, xp.matrix_transpose(silent.Q * sign[None, :])])
-        Q, R = xp.linalg.qr(xp.matrix_transpose(Q))  # the projected axes may be close to dependent: polish
-        Q = xp.matrix_transpose(Q * xp.sign(xp.linalg.diagonal(R))[None, :])
-    return Q[:n, :]
+        # any fixed matrix with distinct eigenvalues picks a basis that depends on the space alone
+        rank = xp.astype(xp.arange(D, device=device(cov)), cov.dtype)[:, None]
+        still = still @ xp.linalg.eigh(xp.matrix_transpose(still) @ (rank * still))[1]
+    rows = xp.matrix_transpose(xp.concat([moving, still], axis=1))[: n - r, :]
+    peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1)
+    return xp.concat([Q, rows * xp.sign(peak)])

@@ -162,7 +162,9 @@ class _Problem:
 
     def with_axis(self) -> _Problem:
         targets = self.targets[..., None, :] if self.n_classes == 2 else self.targets[..., None, :, :]
-        return _Problem(self.Z[..., None, :, :], targets, self.weight[..., None, :], self.n_classes, self.tol, self.max_iter)
+        return _Problem(
+            self.Z[..., None, :, :], targets, self.weight[..., None, :], self.n_classes, self.tol, self.max_iter
+        )
 
     def fit(self, solve: Any, l2: Array, w0: Array | None, Z: Array, K: Array | None = None) -> LogisticFit:
         """Run a solver on v = w - w0 with the scores of w0 as offset, then add w0 back."""

@@ -68,7 +68,9 @@ class SourceMoments:
         return total
 
     @classmethod
-    def from_batches(cls, batches: Iterable[tuple[Array, Array]], classes: Sequence[Any] | None = None) -> SourceMoments:
+    def from_batches(
+        cls, batches: Iterable[tuple[Array, Array]], classes: Sequence[Any] | None = None
+    ) -> SourceMoments:
         """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time."""
         total = None
         for X, y in batches:

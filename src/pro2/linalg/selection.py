@@ -26,7 +26,11 @@ def loo_path(
     xp = array_namespace(Z)
     fit = fit_path(Z, y, n_features, l2, n_classes=n_classes, sample_weight=sample_weight, prior_mean=prior_mean)
     Z = Z if Z.dtype in (xp.float32, xp.float64) else xp.astype(Z, xp.float64)
-    c = xp.ones(y.shape, dtype=Z.dtype, device=device(Z)) if sample_weight is None else xp.astype(sample_weight, Z.dtype)
+    c = (
+        xp.ones(y.shape, dtype=Z.dtype, device=device(Z))
+        if sample_weight is None
+        else xp.astype(sample_weight, Z.dtype)
+    )
     unit = 1.0 / xp.sum(c, axis=-1)[..., None, None]
     c = c[..., None, :] * unit
     grid = xp.asarray(list(l2), dtype=Z.dtype, device=device(Z))

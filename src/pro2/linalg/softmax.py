@@ -95,7 +95,10 @@ class _Softmax:
             # a fixed small share: Newton then gains six digits in the error a step
             if not bool(xp.any(new > 1e-12 * start)):
                 break
-            d = z + xp.where(rz > 0, new / xp.where(rz > 0, rz, xp.ones_like(rz)), xp.zeros_like(rz))[..., None, None] * d
+            d = (
+                z
+                + xp.where(rz > 0, new / xp.where(rz > 0, rz, xp.ones_like(rz)), xp.zeros_like(rz))[..., None, None] * d
+            )
             rz = new
         return s - xp.mean(s, axis=-2, keepdims=True)
 

@@ -1,0 +1,173 @@
+"""Laws of the probe solvers: equal to scikit-learn, batch = single, path = point, and finite on hard inputs."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from pro2.linalg.logistic import fit_logistic, fit_path
+from pro2.linalg.moments import host
+
+from .backends import BACKENDS, to
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(2)
+
+
+def problem(rng, M: int, p: int, K: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    Z = rng.normal(size=(M, p))
+    y = np.arange(M) % K
+    return Z + 0.7 * rng.normal(size=(K, p))[y], y
+
+
+def sklearn_fit(Z, y, l2, **options):
+    C = 1 / (l2 * len(y))
+    return LogisticRegression(C=C, tol=1e-12, max_iter=10_000, solver="newton-cholesky", **options).fit(Z, y)
+
+
+@pytest.mark.parametrize("K", [2, 3, 7])
+@pytest.mark.parametrize(("M", "p"), [(60, 5), (20, 60), (14, 14)])
+@pytest.mark.parametrize("l2", [1e-3, 0.1, 10.0])
+def test_equals_sklearn(rng, K, M, p, l2):
+    Z, y = problem(rng, M, p, K)
+    ours, theirs = fit_logistic(Z, y, l2, n_classes=K), sklearn_fit(Z, y, l2)
+    np.testing.assert_allclose(np.atleast_2d(ours.coef), theirs.coef_, atol=1e-6)
+    shift = np.atleast_1d(ours.intercept) - theirs.intercept_
+    np.testing.assert_allclose(shift, shift.mean() if K > 2 else 0, atol=1e-6)
+    assert ours.converged
+
+
+@pytest.mark.parametrize("K", [2, 4])
+@pytest.mark.parametrize("p", [3, 40])
+def test_every_problem_of_a_batch_matches_its_single_fit(rng, K, p):
+    Z = rng.normal(size=(3, 5, 16, p)) * np.logspace(-1, 1, 5)[:, None, None]
+    y = rng.permuted(np.tile(np.arange(16) % K, (3, 5, 1)), axis=-1)
+    l2 = np.logspace(-3, 1, 5)
+    batch = fit_logistic(Z, y, l2, n_classes=K)
+    for i in range(3):
+        for j in range(5):
+            single = fit_logistic(Z[i, j], y[i, j], l2[j], n_classes=K)
+            np.testing.assert_allclose(batch.coef[i, j], single.coef, atol=1e-8)
+            np.testing.assert_allclose(batch.intercept[i, j], single.intercept, atol=1e-8)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_path_is_the_point(rng, K, with_prior):
+    Z, y = rng.normal(size=(2, 12, 30)), np.tile(np.arange(12) % K, (2, 1))
+    w0 = rng.normal(size=(30,) if K == 2 else (K, 30)) if with_prior else None
+    prefixes, penalties = [30, 1, 12, 5], [0.01, 1.0]
+    path = fit_path(Z, y, prefixes, penalties, n_classes=K, prior_mean=w0)
+    for i, d in enumerate(prefixes):
+        for j, l2 in enumerate(penalties):
+            prior = None if w0 is None else w0[..., :d]
+            point = fit_logistic(Z[..., :d], y, l2, n_classes=K, prior_mean=prior)
+            np.testing.assert_allclose(path.coef[:, i, j, ..., :d], point.coef, atol=1e-7)
+            np.testing.assert_allclose(path.intercept[:, i, j], point.intercept, atol=1e-7)
+            rest = path.coef[:, i, j, ..., d:]
+            np.testing.assert_array_equal(rest, np.broadcast_to(0 if w0 is None else w0[..., d:], rest.shape))
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [4, 30])
+def test_weights_are_repetitions_and_zero_is_absence(rng, K, p):
+    Z, y = problem(rng, 15, p, K)
+    w = np.r_[np.ones(6), rng.integers(0, 4, 9)]
+    ours = fit_logistic(Z, y, 0.1, n_classes=K, sample_weight=w)
+    repeated = fit_logistic(np.repeat(Z, w.astype(int), axis=0), np.repeat(y, w.astype(int)), 0.1, n_classes=K)
+    np.testing.assert_allclose(ours.coef, repeated.coef, atol=1e-8)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [4, 30])
+def test_prior_mean_is_where_a_strong_penalty_ends(rng, K, p):
+    Z, y = problem(rng, 15, p, K)
+    w0 = rng.normal(size=p if K == 2 else (K, p))
+    np.testing.assert_allclose(fit_logistic(Z, y, 1e9, n_classes=K, prior_mean=w0).coef, w0, atol=1e-6)
+    zero = fit_logistic(Z, y, 0.1, n_classes=K, prior_mean=0 * w0)
+    np.testing.assert_allclose(zero.coef, fit_logistic(Z, y, 0.1, n_classes=K).coef, atol=1e-9)
+
+
+@pytest.mark.parametrize("p", [2, 50])
+@pytest.mark.parametrize("l2", [1e-6, 1e-2])
+def test_separable_data_converges(rng, p, l2):
+    Z = rng.normal(size=(20, p))
+    y = (Z[:, 0] > 0).astype(int)
+    fit = fit_logistic(Z, y, l2)
+    assert fit.converged
+    assert ((Z @ fit.coef + fit.intercept > 0) == y).all()
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_one_example_per_class(rng, K):
+    Z = rng.normal(size=(K, 9))
+    fit = fit_logistic(Z, np.arange(K), 0.01, n_classes=K)
+    assert fit.converged
+    scores = Z @ np.atleast_2d(fit.coef).T + fit.intercept
+    assert ((scores[:, 0] > 0) == [0, 1]).all() if K == 2 else (scores.argmax(1) == np.arange(K)).all()
+
+
+@pytest.mark.parametrize("K", [2, 4])
+@pytest.mark.parametrize("p", [3, 30])
+def test_missing_classes_keep_a_small_defined_probability(rng, K, p):
+    Z = rng.normal(size=(8, p))
+    y = np.zeros(8, dtype=int) if K == 2 else np.arange(8) % 2
+    fit = fit_logistic(Z, y, 0.1, n_classes=K)
+    assert fit.converged
+    f = Z @ np.atleast_2d(fit.coef).T + fit.intercept
+    f = np.hstack([np.zeros((8, 1)), f]) if K == 2 else f
+    P = np.exp(f) / np.exp(f).sum(1, keepdims=True)
+    absent = P[:, 1] if K == 2 else P[:, 2:].sum(1)
+    share = 0.5 * (1 if K == 2 else K - 2)
+    np.testing.assert_allclose(absent.mean(), share / (8 + share), rtol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [5, 30])
+def test_constant_features_and_duplicate_rows(rng, K, p):
+    Z, y = problem(rng, 12, p, K)
+    Z[:, 0], Z[:, 1] = 0.0, 3.0
+    Z, y = np.vstack([Z, Z, Z[:2]]), np.r_[y, y, y[:2]]
+    fit = fit_logistic(Z, y, 0.1, n_classes=K)
+    assert fit.converged
+    np.testing.assert_allclose(np.atleast_2d(fit.coef), sklearn_fit(Z, y, 0.1).coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [6, 40])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_scaling_features_and_penalty_together_changes_no_score(rng, K, p, scale):
+    Z, y = problem(rng, 20, p, K)
+    a, b = fit_logistic(Z, y, 0.1, n_classes=K), fit_logistic(Z * scale, y, 0.1 * scale**2, n_classes=K)
+    np.testing.assert_allclose(a.coef, b.coef * scale, atol=1e-7)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [6, 40])
+def test_float32_is_float32_and_close(rng, K, p):
+    Z, y = problem(rng, 20, p, K)
+    single, double = fit_logistic(Z.astype(np.float32), y, 0.1, n_classes=K), fit_logistic(Z, y, 0.1, n_classes=K)
+    assert single.coef.dtype == np.float32
+    np.testing.assert_allclose(single.coef, double.coef, atol=2e-3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("K", [2, 3])
+def test_backends_agree(rng, backend, K):
+    Z, y = rng.normal(size=(2, 9, 20)), np.tile(np.arange(9) % K, (2, 1))
+    path = fit_path(*to(backend, Z, y), [2, 20], [0.01, 1.0], n_classes=K)
+    expected = fit_path(Z, y, [2, 20], [0.01, 1.0], n_classes=K)
+    np.testing.assert_allclose(host(path.coef), expected.coef, atol=1e-9)
+    np.testing.assert_allclose(host(path.intercept), expected.intercept, atol=1e-9)
+
+
+@pytest.mark.parametrize("l2", [0.0, -1.0, np.inf, np.nan])
+def test_impossible_penalties_are_refused(rng, l2):
+    with pytest.raises(ValueError, match="l2 must be positive and finite"):
+        fit_logistic(*problem(rng, 6, 2), l2)
+
+
+def test_impossible_prefixes_are_refused(rng):
+    with pytest.raises(ValueError, match="prefix lengths in 1..2"):
+        fit_path(*problem(rng, 6, 2), [1, 3], [0.1])
