@@ -34,7 +34,7 @@ def atomic_write(path: Path, fill: Callable[[IO[bytes]], None], force: bool = Fa
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        message = f"cannot write {path}: the disk is full; nothing was changed. Make room and try again"
+        message = f"cannot write {path}: {error.strerror}; nothing was changed. Make room and try again"
         raise OSError(error.errno, message) from error
     finally:
         Path(name).unlink(missing_ok=True)
