@@ -169,5 +169,5 @@ def test_impossible_penalties_are_refused(rng, l2):
 
 
 def test_impossible_prefixes_are_refused(rng):
-    with pytest.raises(ValueError, match="prefix lengths in 1..2"):
+    with pytest.raises(ValueError, match=r"prefix lengths in 1\.\.2"):
         fit_path(*problem(rng, 6, 2), [1, 3], [0.1])

@@ -136,7 +136,7 @@ def select(
     prior_mean: Array | None = None, val: tuple[Array, Array] | None = None,
 ) -> tuple[LogisticFit, np.ndarray]:  # fmt: skip
     """Fit all candidates and score each: validation error where rows are given, leave-one-out log-loss otherwise."""
-    shared = {"n_classes": n_classes, "sample_weight": weight, "prior_mean": prior_mean}
+    shared: dict[str, Any] = {"n_classes": n_classes, "sample_weight": weight, "prior_mean": prior_mean}
     if val is not None:
         fit = fit_path(Z, codes, d_grid, l2_grid, **shared)
         return fit, 1.0 - _validation_accuracy(fit, *val)

@@ -62,11 +62,7 @@ def check_weight(sample_weight: Any, like: Array) -> Array | None:
         return None
     xp = array_namespace(like)
     host = np.asarray(sample_weight, dtype=np.float64) if not is_array_api_obj(sample_weight) else sample_weight
-    w = (
-        xp.asarray(host, dtype=like.dtype)
-        if is_numpy_array(like)
-        else xp.asarray(host, dtype=like.dtype, device=like.device)
-    )
+    w = xp.asarray(host, dtype=like.dtype, device=device(like))
     if w.ndim != 1 or w.shape[0] != like.shape[0]:
         raise ValueError(f"sample_weight has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
     if not bool(xp.all(xp.isfinite(w))) or bool(xp.any(w < 0)) or not bool(xp.any(w > 0)):

@@ -1,0 +1,203 @@
+"""What a user is promised: one affine map, an unchanged model, honest errors, and scikit-learn's company."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import pro2
+from pro2.linalg.moments import host
+
+
+def shifted(rng, n: int, K: int = 2, D: int = 10, flip: bool = False):
+    """Two class signals; the first one changes its meaning in the target."""
+    y = rng.integers(0, K, n)
+    X = rng.normal(size=(n, D))
+    X[:, :K] += 3 * np.eye(K)[np.roll(np.arange(K), flip)[y]]
+    X[:, K : 2 * K] += 1.5 * np.eye(K)[y]
+    return X, y
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+@pytest.fixture(params=[2, 4])
+def parts(request, rng):
+    K = request.param
+    return *shifted(rng, 400, K), *shifted(rng, 24 * K, K, flip=True), *shifted(rng, 300, K, flip=True)
+
+
+def test_ten_lines_of_the_readme(parts):
+    Xs, ys, Xt, yt, X, y = parts
+    model = pro2.ProjectAndProbe().fit(Xs, ys)
+    adapted = model.adapt(Xt, yt)
+    assert adapted.score(X, y) > model.score(X, y) + 0.2
+    assert adapted.predict_proba(X).shape == (len(X), len(np.unique(ys)))
+
+
+def test_adapted_is_one_affine_map(parts):
+    Xs, ys, Xt, yt, X, _ = parts
+    adapted = pro2.ProjectAndProbe(l2=0.1, n_features=5).fit(Xs, ys).adapt(Xt, yt)
+    logits = X @ adapted.coef_.T + adapted.intercept_
+    logits = np.hstack([np.zeros_like(logits), logits]) if len(adapted.classes_) == 2 else logits
+    np.testing.assert_array_equal(adapted.predict(X), adapted.classes_[logits.argmax(1)])
+    proba = np.exp(logits - logits.max(1, keepdims=True))
+    np.testing.assert_allclose(adapted.predict_proba(X), proba / proba.sum(1, keepdims=True), atol=1e-12)
+
+
+def test_fixed_options_are_projection_then_probe(parts):
+    Xs, ys, Xt, yt, X, _ = parts
+    adapted = pro2.ProjectAndProbe(l2=0.1, n_features=3).fit(Xs, ys).adapt(Xt, yt)
+    projection = pro2.Projection().fit(Xs, ys)
+    probe = pro2.Probe(l2=0.1, n_features=3).fit(projection.transform(Xt), yt)
+    np.testing.assert_allclose(adapted.predict_proba(X), probe.predict_proba(projection.transform(X)), atol=1e-8)
+
+
+def test_adapting_changes_neither_model_nor_inputs(parts):
+    Xs, ys, Xt, yt, X, _ = parts
+    model = pro2.ProjectAndProbe().fit(Xs, ys)
+    before, Xt0, yt0 = model.predict_proba(X), Xt.copy(), yt.copy()
+    model.adapt(Xt, yt)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+    np.testing.assert_array_equal(Xt, Xt0)
+    np.testing.assert_array_equal(yt, yt0)
+
+
+def test_sample_domain_does_both_steps_in_one_call(parts):
+    Xs, ys, Xt, yt, X, _ = parts
+    both = pro2.ProjectAndProbe().fit(
+        np.vstack([Xt, Xs]), np.r_[yt, ys], sample_domain=np.r_[-np.ones(len(yt)), np.ones(len(ys))]
+    )
+    two = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
+    np.testing.assert_allclose(both.predict_proba(X), two.predict_proba(X), atol=1e-9)
+
+
+def test_row_order_does_not_matter(parts, rng):
+    Xs, ys, Xt, yt, X, _ = parts
+    s, t = rng.permutation(len(ys)), rng.permutation(len(yt))
+    a = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
+    b = pro2.ProjectAndProbe().fit(Xs[s], ys[s]).adapt(Xt[t], yt[t])
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-7)
+
+
+def test_partial_fit_equals_fit(parts):
+    Xs, ys, *_ = parts
+    whole, pieces = pro2.Projection(4).fit(Xs, ys), pro2.Projection(4)
+    for i in range(0, len(ys), 70):
+        pieces.partial_fit(Xs[i : i + 70], ys[i : i + 70])
+    np.testing.assert_allclose(pieces.components_, whole.components_, atol=1e-9)
+    np.testing.assert_allclose(pieces.transform(Xs), whole.transform(Xs), atol=1e-9)
+
+
+def test_bare_definition_has_no_scaling(parts):
+    Xs, ys, *_ = parts
+    p = pro2.Projection(3, ridge=0, scale=None).fit(Xs, ys)
+    np.testing.assert_allclose(p.transform(Xs), (Xs - Xs.mean(0)) @ p.components_.T, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [None, "global", "standard", "unit"])
+def test_every_scale_adapts(parts, scale):
+    Xs, ys, Xt, yt, X, y = parts
+    adapted = pro2.ProjectAndProbe(scale=scale).fit(Xs, ys).adapt(Xt, yt)
+    assert adapted.score(X, y) > 0.6
+
+
+def test_a_feature_constant_in_source_and_alive_in_target_stays_tame(parts, rng):
+    Xs, ys, Xt, yt, X, y = parts
+    dead = lambda A, v: np.hstack([A, v])  # noqa: E731
+    model = pro2.ProjectAndProbe().fit(dead(Xs, np.ones((len(Xs), 1))), ys)
+    adapted = model.adapt(dead(Xt, rng.normal(size=(len(Xt), 1)) * 0.1), yt)
+    assert adapted.score(dead(X, rng.normal(size=(len(X), 1)) * 0.1), y) > 0.6
+
+
+def test_string_labels(parts):
+    Xs, ys, Xt, yt, X, _ = parts
+    names = np.array(["owl", "gull", "heron", "crow"])
+    adapted = pro2.ProjectAndProbe().fit(Xs, names[ys]).adapt(Xt, names[yt])
+    assert set(adapted.predict(X)) <= set(names)
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_classes_missing_in_the_support_keep_a_probability(rng, K):
+    Xs, ys = shifted(rng, 400, K)
+    Xt, yt = shifted(rng, 40, K)
+    keep = yt < K - 1
+    P = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt[keep], yt[keep]).predict_proba(Xt)
+    assert P.shape == (40, K)
+    assert np.isfinite(P).all()
+    assert (P[:, -1] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
+def test_other_number_types(parts, dtype):
+    Xs, ys, Xt, yt, X, y = ((10 * a).astype(dtype) if a.ndim == 2 else a for a in parts)
+    adapted = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
+    assert adapted.score(X, y) > 0.6
+
+
+def test_torch_tensors_stay_tensors_and_agree(parts):
+    torch = pytest.importorskip("torch")
+    Xs, ys, Xt, yt, X, _ = parts
+    ours = pro2.ProjectAndProbe(l2=0.1, n_features=4).fit(*map(torch.from_numpy, (Xs, ys)))
+    adapted = ours.adapt(*map(torch.from_numpy, (Xt, yt)))
+    P = adapted.predict_proba(torch.from_numpy(X))
+    assert isinstance(P, torch.Tensor)
+    expected = pro2.ProjectAndProbe(l2=0.1, n_features=4).fit(Xs, ys).adapt(Xt, yt).predict_proba(X)
+    np.testing.assert_allclose(host(P), expected, atol=1e-8)
+
+
+def test_validation_rows_choose(parts):
+    Xs, ys, Xt, yt, X, y = parts
+    model = pro2.ProjectAndProbe().fit(Xs, ys)
+    chosen = model.adapt(Xt, yt, X_val=X, y_val=y)
+    grid = [pro2.ProjectAndProbe(n_features=d).fit(Xs, ys).adapt(Xt, yt, X_val=X, y_val=y) for d in (1, 4, 10)]
+    assert chosen.score(X, y) >= max(g.score(X, y) for g in grid)
+
+
+def test_grid_search_pipeline_and_clone(parts):
+    Xs, ys, *_ = parts
+    pipe = make_pipeline(StandardScaler(), pro2.Projection(4), pro2.Probe(l2=0.1))
+    search = GridSearchCV(pipe, {"projection__ridge": [0.1, 1.0], "probe__n_features": [1, 4]}, cv=3).fit(Xs, ys)
+    assert search.best_score_ > 0.6
+    assert cross_val_score(clone(pro2.ProjectAndProbe()), Xs, ys, cv=3).mean() > 0.6
+
+
+MISTAKES = {
+    "unknown class": (lambda m, X, y: m.adapt(X, y + 7), "that the source does not have"),
+    "width": (lambda m, X, y: m.adapt(X[:, :3], y), "embed it with the same backbone"),
+    "length": (lambda m, X, y: m.adapt(X, y[:-1]), "one label is needed per row"),
+    "nan": (lambda m, X, y: m.adapt(np.where(X > 2, np.nan, X), y), "NaN"),
+    "empty": (lambda m, X, y: m.adapt(X[:0], y[:0]), "0 sample"),
+    "nan label": (lambda m, X, y: m.adapt(X, np.where(y > 0, np.nan, y)), "X_unlabeled"),
+    "half validation": (lambda m, X, y: m.adapt(X, y, X_val=X), "give both or neither"),
+    "domain": (lambda m, X, y: m.fit(X, y, sample_domain=np.zeros(len(y))), "non-zero number per row"),
+    "no source": (lambda m, X, y: m.fit(X, y, sample_domain=-np.ones(len(y))), "no positive entry"),
+    "too wide": (lambda m, X, y: pro2.ProjectAndProbe(n_components=99).fit(X, y), "n_components=99"),
+    "penalty": (lambda m, X, y: pro2.ProjectAndProbe(l2=np.inf).fit(X, y).adapt(X, y), "l2 must be"),
+    "ridge": (lambda m, X, y: pro2.ProjectAndProbe(ridge=np.nan).fit(X, y), "ridge must be a finite"),
+    "scale": (lambda m, X, y: pro2.ProjectAndProbe(scale="std").fit(X, y), "scale must be one of"),
+    "solver": (lambda m, X, y: pro2.ProjectAndProbe(solver="sgd").fit(X, y), "solver must be one of"),
+    "one class": (lambda m, X, y: pro2.ProjectAndProbe().fit(X, 0 * y), "one class"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_explained(parts, name):
+    Xs, ys, *_ = parts
+    call, message = MISTAKES[name]
+    model = pro2.ProjectAndProbe().fit(Xs, ys)
+    with pytest.raises(ValueError, match=message):
+        call(model, Xs, ys.astype(float))
+
+
+def test_the_public_names_are_there_and_cheap():
+    import subprocess
+    import sys
+
+    code = "import sys, pro2; bad = {'torch','ray','matplotlib','onnxruntime','pyarrow'} & set(sys.modules); assert not bad, bad"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert {"ProjectAndProbe", "Projection", "Probe", "SourceMoments", "EmbeddingTable"} <= set(dir(pro2))
