@@ -6,7 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.logistic import LogisticFit
+from pro2.linalg.logistic import LogisticFit, _soft_targets
 from pro2.linalg.moments import Array
 
 
@@ -22,7 +22,8 @@ def fit_sparse_logistic(
 ) -> LogisticFit:
     """Minimise sum_i c_i logloss(z_i'w + b, y_i) + l1 ||w||_1 with weights c that sum to one and a free intercept.
 
-    Accelerated proximal gradient with restarts (Beck & Teboulle, 2009; O'Donoghue & Candes, 2015).
+    Accelerated proximal gradient with restarts (Beck & Teboulle, 2009; O'Donoghue & Candes, 2015). A class without
+    rows gets half a pseudo-count, as in `fit_logistic`.
 
     Parameters
     ----------
@@ -49,11 +50,11 @@ def fit_sparse_logistic(
         if sample_weight is None
         else xp.astype(sample_weight, Z.dtype)
     )
+    Y = _soft_targets(xp, y, c, n_classes)
+    Y = Y[..., None] if n_classes == 2 else Y
     c = c / xp.sum(c, axis=-1, keepdims=True)
     # a column of ones carries the intercept, which is not penalised
     F = xp.concat([Z, xp.ones((*Z.shape[:-1], 1), dtype=Z.dtype, device=device(Z))], axis=-1)
-    Y = xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), Z.dtype)
-    Y = Y[..., 1:] if n_classes == 2 else Y
     W, kkt, n_iter = _accelerate(xp, F, Y, c, l1, tol, max_iter)
     coef, intercept = W[..., :-1], W[..., -1]
     if n_classes == 2:
