@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import pro2
+from pro2.cli import datasets
 from pro2.cli.embed import embed
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ def _root(
 
 
 app.command()(embed)
+app.add_typer(datasets.app, name="datasets")
 
 
 def main() -> None:

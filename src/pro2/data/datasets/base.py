@@ -57,7 +57,7 @@ class DataSet(ABC):
     """
 
     name: str
-    title: ClassVar[str]
+    title: str
     licence: ClassVar[str]
     obtain: ClassVar[str]
     layout: ClassVar[str]

@@ -28,7 +28,6 @@ _SOURCE_PART = 0.7  # of a table without official partition, in row order
 class CelebA(DataSet):
     """Label and spurious attribute are two of the 40 attributes; all 40 become 0/1 columns."""
 
-    title = "CelebA: faces; label and spurious attribute by variant"
     licence = "CelebA agreement: non-commercial research only"
     obtain = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (aligned images, attributes, partition)"
     layout = "img_align_celeba/*.jpg, list_attr_celeba.txt and list_eval_partition.txt (or both as .csv)"
@@ -39,6 +38,7 @@ class CelebA(DataSet):
             raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, found {variant!r}")
         self.name = variant
         self.label, self.group = VARIANTS[variant]
+        self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
 
     def home(self, root: Path) -> Path:
         return find_home(root, [], ("celeba",), f"get it from {self.obtain}")

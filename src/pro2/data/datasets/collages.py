@@ -5,13 +5,13 @@ Teney et al., Evading the Simplicity Bias, CVPR 2022; https://github.com/dteney/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from pro2.data.datasets.base import Columns, DataSet, ImageList, find_home, image_names, need
+from pro2.data.datasets.base import Columns, DataSet, ImageList, as_int, find_home, image_names, need, read_csv
 
 BLOCKS = ("mnist", "cifar", "fashion", "svhn")
 SETS = {"train-all": "source", **{f"test-{block}": block for block in BLOCKS}}
@@ -52,6 +52,7 @@ class Collages(DataSet):
             raise FileNotFoundError(f"no images in {home}: {', '.join(empty)}")
         paths, labels, splits = zip(*found)
         columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
+        columns |= _block_classes(home / "blocks.csv", paths)
         return ImageList(home, paths, paths, columns)
 
     def splits(self, columns: Columns) -> dict[str, int]:
@@ -64,3 +65,16 @@ class Collages(DataSet):
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         split = need(columns, "split", self.name)
         return {block: np.flatnonzero(split == block) for block in BLOCKS}
+
+
+def _block_classes(path: Path, images: Sequence[str]) -> dict[str, np.ndarray]:
+    """Each block's class, known for collages made here and not for downloaded ones."""
+    if not path.is_file():
+        return {}
+    rows = read_csv(path, ["path", *BLOCKS])
+    place = {name: i for i, name in enumerate(rows["path"])}
+    unknown = next((name for name in images if name not in place), None)
+    if unknown is not None:
+        raise ValueError(f"{path} does not list {unknown}; make the collages again")
+    order = [place[name] for name in images]
+    return {block: as_int(path, block, rows[block], np.int8)[order] for block in BLOCKS}
