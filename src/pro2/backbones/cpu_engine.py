@@ -31,23 +31,46 @@ class ExportError(RuntimeError):
 
 
 class Session:
-    """An ONNX Runtime CPU session that maps one input array to one (n, width) float32 array."""
+    """An ONNX Runtime session that maps one input array to one float32 array.
 
-    def __init__(self, path: Path, threads: int = 0) -> None:
+    Parameters
+    ----------
+    path : Path
+    device : str
+        "auto" and "cpu" run on the CPU; "cuda" needs the GPU build of ONNX Runtime.
+    """
+
+    def __init__(self, path: Path, device: str = "cpu") -> None:
         ort = _import_onnxruntime()
         options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
         options.log_severity_level = 3
         # waiting threads must leave the cores to the decoders instead of spinning
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        provider = _provider(ort, device)
+        try:
+            self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        except Exception as error:  # ONNX Runtime has one exception class for each status code
+            raise ValueError(
+                f"{path} cannot be opened by ONNX Runtime: {' '.join(str(error).split())[:200]}"
+            ) from error
+        self.engine = "onnxruntime-cuda" if provider.startswith("CUDA") else "onnxruntime-cpu"
         self._input = self._session.get_inputs()[0].name
+        self.takes_pixels = self._session.get_inputs()[0].type == "tensor(uint8)"
+        self.outputs = tuple(output.name for output in self._session.get_outputs())
 
     def run(self, batch: np.ndarray, output: str | None = None) -> np.ndarray:
         """Run one batch; `output` names the graph output, the first one by default."""
-        names = [output] if output else None
-        features = self._session.run(names, {self._input: np.ascontiguousarray(batch)})[0]
+        wanted = [output or self.outputs[0]]
+        features = self._session.run(wanted, {self._input: np.ascontiguousarray(batch)})[0]
         return np.asarray(features, dtype=np.float32)
+
+
+def _provider(ort: Any, device: str) -> str:
+    if not device.startswith("cuda"):
+        return "CPUExecutionProvider"
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise ValueError(f"device={device!r}, but this ONNX Runtime runs on the CPU only; use --device cpu")
+    return "CUDAExecutionProvider"
 
 
 def cache_folder() -> Path:
@@ -81,7 +104,10 @@ def cached_session(module: torch.nn.Module, sample: np.ndarray, identity: str) -
     log.info("exporting %s to %s (once)", identity.split()[0], path)
     with _temporary(path.parent) as fresh:
         export(module, sample, fresh)
-        difference = verify(module, Session(fresh), sample)
+        try:
+            difference = verify(module, Session(fresh), sample)
+        except ValueError as error:
+            raise ExportError(str(error)) from error
         record = {"digest": file_digest(fresh), "relative_difference": difference, "identity": identity}
         fresh.replace(path)
     with _temporary(path.parent) as fresh:
@@ -94,7 +120,6 @@ def export(module: torch.nn.Module, sample: np.ndarray, path: Path) -> None:
     """Write `module` as one ONNX file with a free batch dimension."""
     import torch
 
-    _import_onnxruntime()
     if sum(p.numel() * p.element_size() for p in module.state_dict().values()) > _LARGEST:
         raise ExportError("its weights are larger than one ONNX file can hold")
     batch = torch.from_numpy(np.stack([sample, sample]))
@@ -147,10 +172,13 @@ def verify(module: torch.nn.Module, session: Session, sample: np.ndarray) -> flo
 
 
 def _cache_path(module: torch.nn.Module, sample: np.ndarray, identity: str) -> Path:
-    import onnx
-    import onnxscript
     import torch
 
+    try:
+        import onnx
+        import onnxscript
+    except ImportError as error:
+        raise ImportError(f"{error.name} is not installed; run: pip install 'pro2[lite]'") from None
     versions = [torch.__version__, onnx.__version__, onnxscript.__version__]
     # the module's own printout changes when its layers do
     parts = [identity, str(sample.shape), str(sample.dtype), repr(module), *versions]
@@ -172,9 +200,7 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 def _import_onnxruntime() -> Any:
     try:
-        import onnx  # noqa: F401
         import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{error.name} is not installed; run: pip install 'pro2[lite]'") from None
+    except ImportError:
+        raise ImportError("onnxruntime is not installed; run: pip install 'pro2[lite]'") from None
     return onnxruntime

@@ -122,7 +122,7 @@ class TorchBackbone:
 def run_module(module: torch.nn.Module, batch: np.ndarray, device: str) -> np.ndarray:
     """One forward pass, in and out of NumPy."""
     with torch.inference_mode():
-        values = torch.from_numpy(np.ascontiguousarray(batch))
+        values = torch.from_numpy(np.require(batch, requirements=["C", "W"]))
         if device != "cpu":
             values = values.pin_memory().to(device, non_blocking=True)
         features: np.ndarray = module(values).float().cpu().numpy()

@@ -1,0 +1,225 @@
+"""`pro2 embed` as a user runs it: real processes, killed, stopped, starved and started again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pro2.data.embeddings import EmbeddingTable
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pil = pytest.importorskip("PIL.Image")
+PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
+LIMIT = 120.0
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A network of one matrix, 24 x 24 pixels to 6 features."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    folder = tmp_path_factory.mktemp("network")
+    weights = np.random.default_rng(3).standard_normal((1728, 6)).astype(np.float32)
+    nodes = [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("MatMul", ["flat", "w"], ["features"])]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 24, 24])],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 6])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "tiny.onnx")
+    (folder / "tiny.json").write_text(json.dumps({"size": 24, "resize": 24, "interpolation": "bilinear"}))
+    return f"onnx:{folder / 'tiny.onnx'}"
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images that take a few milliseconds each to decode, so that a process can be caught at work."""
+    folder = tmp_path_factory.mktemp("many")
+    rng = np.random.default_rng(5)
+    for i in range(160):
+        (folder / "ab"[i % 2]).mkdir(exist_ok=True)
+        pixels = rng.integers(0, 256, (300, 400, 3), dtype=np.uint8)
+        pil.fromarray(pixels).save(folder / "ab"[i % 2] / f"{i:03d}.jpg", quality=95)
+    return folder
+
+
+def start(*arguments: object, limit: int | None = None) -> subprocess.Popen[str]:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit or 0, limit or 0))
+
+    return subprocess.Popen(
+        [*PRO2, "embed", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        preexec_fn=small_files if limit else None,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=LIMIT)
+    return process.returncode, out, err
+
+
+def embed(*arguments: object, limit: int | None = None) -> tuple[int, str, str]:
+    return finish(start(*arguments, limit=limit))
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert process.poll() is None, f"it ended before we could interrupt it: {process.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def markers(out: Path) -> int:
+    return len(list(out.with_name(out.name + ".parts").glob("shard-*.json")))
+
+
+@pytest.fixture(scope="module")
+def calm(tiny: str, many: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What an undisturbed run writes."""
+    out = tmp_path_factory.mktemp("calm") / "t.arrow"
+    code, said, log = embed(many, "--backbone", tiny, "--out", out, "--batch-size", 1)
+    assert code == 0, log
+    assert "160 rows" in said
+    assert "160/160 images" in log  # a plain log where there is no terminal
+    assert "\x1b[" not in log
+    return out.read_bytes()
+
+
+@pytest.mark.slow
+def test_kill_and_resume_is_byte_identical(tiny: str, many: Path, calm: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "t.arrow"
+    arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
+    for reached in (1, 5, 9):
+        process = start(*arguments)
+        wait_for(lambda reached=reached: markers(out) >= reached, process)
+        process.send_signal(signal.SIGKILL)
+        finish(process)
+        assert process.returncode == -signal.SIGKILL
+        assert not out.exists()
+    code, said, log = embed(*arguments)
+    assert code == 0, log
+    assert "from an earlier run" in log
+    assert out.read_bytes() == calm
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.arrow"]
+    assert EmbeddingTable.open(out).verify()
+    code, said, _ = embed(*arguments)
+    assert (code, "already complete" in said) == (0, True)
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_was_finished(tiny: str, many: Path, calm: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "t.arrow"
+    arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
+    process = start(*arguments)
+    wait_for(lambda: markers(out) >= 2, process)
+    process.send_signal(signal.SIGINT)
+    code, _, log = finish(process)
+    assert code == 130
+    assert "Traceback" not in log
+    assert embed(*arguments)[0] == 0
+    assert out.read_bytes() == calm
+
+
+@pytest.mark.slow
+def test_a_second_process_is_refused_and_harms_nothing(tiny: str, many: Path, calm: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "t.arrow"
+    arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
+    first = start(*arguments)
+    wait_for(lambda: markers(out) >= 1, first)
+    first.send_signal(signal.SIGSTOP)
+    code, _, log = embed(*arguments)
+    assert code == 1
+    assert f"another process ({first.pid}) is writing" in log
+    first.send_signal(signal.SIGCONT)
+    assert finish(first)[0] == 0
+    assert out.read_bytes() == calm
+
+
+@pytest.mark.slow
+def test_no_room_for_the_file_is_one_clear_line(tiny: str, many: Path, calm: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "t.arrow"
+    arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
+    code, _, log = embed(*arguments, limit=2000)  # the system refuses to let any file grow beyond this
+    assert code == 1
+    assert "no space left to write" in log
+    assert "run the same command again" in log
+    assert "Traceback" not in log
+    assert markers(out) >= 1
+    assert embed(*arguments)[0] == 0
+    assert out.read_bytes() == calm
+
+
+def test_lists_columns_skipping_and_options(tiny: str, many: Path, tmp_path: Path) -> None:
+    names = sorted(path.relative_to(many).as_posix() for path in many.rglob("*.jpg"))[:6]
+    listing, out = tmp_path / "list.csv", tmp_path / "t.arrow"
+    rows = [
+        *((name, i % 2, f"u{i}") for i, name in enumerate(names)),
+        ("../secret.jpg", 0, "bad"),
+        ("gone.jpg", 1, "no"),
+    ]
+    with listing.open("w", newline="") as stream:
+        csv.writer(stream).writerows([("photo", "y", "id"), *rows])
+    arguments: list[Any] = [listing, "--root", many, "--path-column", "photo", "--backbone", tiny, "--out", out]
+    code, _, log = embed(*arguments)
+    assert code == 1
+    assert "../secret.jpg: the entry leads out of the root folder" in log
+    code, said, log = embed(*arguments, "--on-error", "skip", "--dtype", "float16", "--force")
+    assert code == 0, log
+    assert "2 images were left out" in said
+    table = EmbeddingTable.open(out)
+    assert table.ids.tolist() == [f"u{i}" for i in range(6)]
+    assert table.column("y").tolist() == [0, 1] * 3
+    assert table.dtype == np.float16
+    reasons = (tmp_path / "t.arrow.skipped.csv").read_text()
+    assert "leads out of the root" in reasons
+    assert "no such file" in reasons
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        ([".", "--backbone", "efficientnet-lite9"], "did you mean efficientnet-lite"),
+        ([".", "--backbone", "caffe:x"], "no runtime 'caffe'"),
+        ([".", "--backbone", "onnx:gone.onnx"], "there is no file gone.onnx"),
+        ([".", "--batch-size", "many"], "--batch-size many is not a size"),
+        ([], "either a folder or list"),
+        (["--dataset", "waterbirds"], "--root DIR"),
+    ],
+)
+def test_mistakes_are_one_line(tiny: str, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    if "--backbone" not in arguments:
+        arguments = [*arguments, "--backbone", tiny]
+    process = subprocess.run([*PRO2, "embed", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert message in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+
+
+def test_the_list_of_backbones() -> None:
+    code, said, _ = embed("--list")
+    assert code == 0
+    assert {"efficientnet-lite0", "clip-vit-l14", "clip-vit-b16", "resnet18", "resnet50", "resnet50-swav"} <= set(
+        said.split()
+    )
