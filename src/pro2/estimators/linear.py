@@ -9,6 +9,7 @@ from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from pro2.estimators.files import FileMixin
 from pro2.estimators.validation import check_X
 from pro2.linalg.moments import Array, host
 
@@ -20,7 +21,7 @@ def unit_rows(X: Array) -> Array:
     return X / xp.where(length > 0, length, xp.ones_like(length))
 
 
-class AffineMixin(ClassifierMixin):
+class AffineMixin(FileMixin, ClassifierMixin):
     """predict, predict_proba and decision_function from `coef_`, `intercept_` and `classes_`.
 
     Two classes: coef_ (1, D), intercept_ (1,). K > 2: coef_ (K, D), intercept_ (K,). With `unit_rows_` true, rows are

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.contract import _labels, _like
+from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.validation import check_weight, check_X
 from pro2.linalg.adamw import adamw_basis
@@ -31,7 +32,7 @@ def _has_moments(projection: Projection) -> bool:
     return True
 
 
-class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Ranked orthonormal features that each predict the source label.
 
     Direction i minimises the source loss of a one-dimensional classifier with intercept, orthogonal to all before it
