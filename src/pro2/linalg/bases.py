@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
+from pro2.linalg import lapack
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import Array, SourceMoments
 
@@ -55,14 +56,14 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
     informative = _n_moving(rows, cov)
     if informative < n_components:
         rows = _complete(rows[:informative, :], cov, n_components)
-    return Basis(rows, direction_scores(rows, moments), informative)
+    return Basis(rows, direction_scores(rows, moments, cov), informative)
 
 
-def direction_scores(components: Array, moments: SourceMoments) -> Array:
-    """Between-class share of the source variance along each row, in [0, 1]."""
+def direction_scores(components: Array, moments: SourceMoments, cov: Array | None = None) -> Array:
+    """Between-class share of the source variance along each row, in [0, 1]; `cov` if the covariance is at hand."""
     xp = array_namespace(components)
     between = xp.sum((components @ moments.between_factor()) ** 2, axis=1)
-    total = xp.sum((components @ moments.covariance()) * components, axis=1)
+    total = xp.sum((components @ (moments.covariance() if cov is None else cov)) * components, axis=1)
     return xp.where(total > 0, xp.clip(between / xp.where(total > 0, total, total + 1.0), 0.0, 1.0), 0.0 * total)
 
 
@@ -133,7 +134,11 @@ def _inverse(cov: Array, ridge: float) -> Array:
         return (vectors * weight) @ xp.matrix_transpose(vectors)
     level = ridge * xp.sum(xp.linalg.diagonal(cov)) / D
     level = xp.where(level > 0, level, xp.ones_like(level))  # constant embeddings: any level gives the empty basis
-    M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
+    A = cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov))
+    fast = lapack.spd_inverse(A) if lapack.serves(A) else None
+    if fast is not None:
+        return fast
+    M = xp.linalg.inv(A)
     return 0.5 * (M + xp.matrix_transpose(M))
 
 
@@ -142,6 +147,8 @@ def _lanczos(M: Array, b: Array, n: int) -> Array:
 
     The best direction after q is minus the part of M q orthogonal to all before, so every row has q'b > 0.
     """
+    if lapack.serves(M):
+        return lapack.lanczos(M, b, n, EXHAUSTED)
     xp = array_namespace(M)
     Q = xp.zeros((n, M.shape[0]), dtype=M.dtype, device=device(M))
     v = M @ b
