@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 import pro2
-from pro2.cli import datasets
+from pro2.cli import datasets, sweep
+from pro2.cli.demo import demo
 from pro2.cli.embed import embed
 
 app = typer.Typer(
@@ -35,8 +36,10 @@ def _root(
     """Adapt a pre-trained model to a new domain with a handful of labels."""
 
 
+app.command()(demo)
 app.command()(embed)
 app.add_typer(datasets.app, name="datasets")
+sweep.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,51 @@
+"""The demo: laws of its data, and the command as a user runs it (with fewer seeds)."""
+
+import csv
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pro2.data.datasets.digits import PAIRS, make_digit_collages
+
+
+@pytest.fixture(scope="module")
+def table():
+    return make_digit_collages(400, 200)
+
+
+def test_each_target_keeps_one_block_and_the_source_all(table):
+    X, y, split = np.asarray(table.embeddings), table.column("y"), table.column("split")
+    blocks = X.reshape(len(X), 2, 8, 2, 8).transpose(1, 3, 0, 2, 4).reshape(4, len(X), 64)
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    known = {tuple(np.round(x * 16 / 16).astype(int)): t for x, t in zip(digits.data, digits.target)}
+    for b, pair in enumerate(PAIRS):
+        shown = np.array([known[tuple(np.round(v * 16).astype(int))] for v in blocks[b]])
+        agrees = shown == np.array(pair)[y]
+        name = "/".join(map(str, pair))
+        assert agrees[split == "source"].all()
+        assert agrees[split == name].all()
+        others = [k for k in set(split) if k not in ("source", name)]
+        assert all(0.35 < agrees[split == k].mean() < 0.65 for k in others)
+
+
+def test_source_and_target_share_no_image(table):
+    X, split = np.asarray(table.embeddings), table.column("split")
+    blocks = lambda rows: {tuple(b) for b in rows.reshape(-1, 2, 8, 2, 8).transpose(1, 3, 0, 2, 4).reshape(-1, 64)}  # noqa: E731
+    assert not blocks(X[split == "source"]) & blocks(X[split != "source"])
+
+
+def test_demo_prints_a_table_and_saves_figure_and_rows(tmp_path, monkeypatch):
+    from pro2.cli.main import app
+
+    monkeypatch.setattr("pro2.experiments.demo.SEEDS", 2)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d")])
+    assert result.exit_code == 0, result.output
+    assert "Target accuracy" in result.output
+    assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "d" / "collages.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 4 * 3 * 2
+    assert all(0 <= float(r["accuracy"]) <= 1 for r in rows)
