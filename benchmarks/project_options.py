@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args()
     real = [waterbirds(args.data), collages(args.data), celeba(args.data, "hair"), celeba(args.data, "mouth")]
-    options = [("krylov", s, r) for s in ("standard", "global", None, "unit") for r in (0.01, 0.1, 0.3, 1.0, 10.0)]
+    options = [("krylov", s, r) for s in ("standard", "global", None, "unit") for r in (0.1, 0.3, 1.0, 10.0)]
     options += [("adamw", s, 0.0) for s in ("standard", "global", None, "unit")]
     head = " | ".join(f"{t.name} | probe" for t in real)
     lines = [f"| solver | scale | ridge | {head} | mean |", "|" + "---|" * (4 + 2 * len(real))]
@@ -93,12 +93,15 @@ features ("probe"); the probe depends on the scaling, so each row has its own.
 
 {table}
 
-The package's default is `solver="krylov", scale="standard", ridge=1.0`. What decided:
+The package's default is `solver="krylov", scale="standard", ridge=0.3`. How it was chosen:
 
-* the closed form is as good as the paper's optimiser or better in every column, and deterministic;
-* a ridge of 1 is never far from the best one; 0.01 and 10 each lose on some data set;
-* `"unit"` is strong, but a classifier on unit rows is not an affine map of the embedding, so it can not be exported
-  as one layer; `"global"` is close to `"standard"` on average, which protects against features of tiny or huge scale.
+* the closed form against the paper's optimiser (`adamw`): compare rows of equal scale; it is also deterministic and
+  needs one pass over the rows;
+* the ridge matters little once d may reach the full width; 0.3 keeps the first features sharp (which decides the
+  mildest shifts) and regular enough for severe ones;
+* `"unit"` is strong on some data, but a classifier on unit rows is not an affine map of the embedding and can not be
+  exported as one layer; `"standard"` protects against features of tiny or huge scale, which `"global"` and `None` do
+  not. Trade-off: on embeddings whose features have comparable scales, `"global"` can be a little better.
 """
 
 if __name__ == "__main__":

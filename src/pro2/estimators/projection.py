@@ -23,7 +23,7 @@ from pro2.linalg.moments import Array, SourceMoments, encode
 SCALES = (None, "global", "standard", "unit")
 SOLVERS = ("krylov", "logistic", "adamw")
 SCALE_FLOOR = 0.1  # of the mean deviation: a feature that is constant in the source may be alive in the target
-DEFAULT_RIDGE = 1.0
+DEFAULT_RIDGE = 0.3
 
 
 def _has_moments(projection: Projection) -> bool:

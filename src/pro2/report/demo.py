@@ -56,7 +56,7 @@ def _plot_shog(figure: Any, rows: Sequence[dict[str, Any]]) -> None:
     axes = figure.subplots(1, 1 + len(targets))
     for i, target in enumerate(targets):
         own = [r for r in rows if r["target"] == target]
-        norms = dict((r["n_features"], r["nullspace_norm"]) for r in own)
+        norms = {r["n_features"]: r["nullspace_norm"] for r in own}
         axes[0].plot(list(norms), list(norms.values()), color=COLOURS[i], marker=MARKERS[i], ms=4, label=target)
         for k, n in enumerate(sorted({r["n_shots"] for r in own})):
             line = [(r["n_features"], 100 * r["accuracy"]) for r in own if r["n_shots"] == n]
