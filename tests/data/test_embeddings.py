@@ -357,6 +357,16 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
     assert EmbeddingTable.open(table.save(tmp_path / "t.arrow")).column("a").shape == (3, 2)
 
 
+@pytest.mark.parametrize("suffix", EXACT)
+def test_the_embedding_not_chosen_never_replaces_the_chosen_one(tmp_path: Path, suffix: str) -> None:
+    np.savez(tmp_path / "t.npz", embedding=np.ones((3, 2)), embeddings=np.zeros((3, 4)), pro=np.arange(3))
+    table = EmbeddingTable.open(tmp_path / "t.npz", embedding="embeddings")
+    opened = EmbeddingTable.open(table.save(tmp_path / f"again{suffix}"))
+    assert opened.width == 4
+    assert opened.column("embedding_column").tolist() == np.ones((3, 2)).tolist()
+    assert opened.verify() == table.digest
+
+
 def test_named_attributes_become_columns(tmp_path: Path) -> None:
     attributes = np.array([[0, 1], [1, 1], [1, 0]], dtype=np.int8)
     names = np.array(["Male", "5_o_Clock_Shadow"])

@@ -29,7 +29,7 @@ def _from_arrays(arrays: dict[str, np.ndarray], embedding: str | None, path: Pat
     name = choose(candidates, embedding, found, path)
     X = as_embeddings(arrays.pop(name))
     ids = next((arrays.pop(key) for key in ID_NAMES if key in arrays), None)
-    columns, skipped = _columns_of(arrays, len(X))
+    columns, skipped = (arrays, {}) if meta else _columns_of(arrays, len(X))
     provenance, digest, validate = stored(meta, path)
     return Content(
         X.shape,

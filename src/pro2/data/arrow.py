@@ -193,7 +193,10 @@ def _width(column: Any, name: str, path: Path) -> int:
 
 
 def _matrix(chunk: Any, width: int, name: str) -> np.ndarray:
-    values = chunk.flatten()  # honours the chunk's offset, and copies nothing
+    if _pyarrow().types.is_fixed_size_list(chunk.type):
+        values = chunk.values.slice(chunk.offset * width, len(chunk) * width)  # no pass over the rows, unlike flatten
+    else:
+        values = chunk.flatten()
     if values.null_count:
         raise ValueError(f"{name!r} holds {values.null_count} missing numbers; fill them or drop those rows")
     return values.to_numpy(zero_copy_only=values.type.bit_width != 1).reshape(-1, width)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-RESERVED = ("id", "embedding")
+RESERVED = ("id", "embedding", "embeddings", "pro2")  # what the files themselves use
 _KINDS = "biufU"
 
 
@@ -123,7 +123,9 @@ class Content:
         origin: str = "this table",
     ) -> None:
         self.shape, self.dtype, self.origin, self.digest = shape, dtype, origin, digest
-        self._blocks, self._ids, self._columns = blocks, ids, dict(columns)
+        self._blocks, self._ids = blocks, ids
+        # A foreign file may hold two embeddings; the one not chosen must not take the place of the other when saved.
+        self._columns = {f"{name}_column" if name in RESERVED else name: get for name, get in columns.items()}
         self._cache: dict[str, np.ndarray] = {}
         self.provenance, self.validate, self.skipped = dict(provenance or {}), validate, dict(skipped or {})
 
