@@ -98,7 +98,7 @@ class MixPro(_SourceRowsBaseline):
         self,
         mix: float = 0.5,
         n_mixtures: int | None = None,
-        l2: float | str = 1.0,
+        l2: float | str = 0.1,
         ridge: float = DEFAULT_RIDGE,
         scale: str | None = "standard",
         random_state: Any = None,
