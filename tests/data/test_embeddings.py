@@ -240,6 +240,41 @@ def test_an_open_table_can_be_saved_over_its_own_file(tmp_path: Path) -> None:
     assert opened.verify() == make_table().digest  # the old map still holds the old file
 
 
+def child(code: str) -> subprocess.Popen[bytes]:
+    head = "import os, sys, time, signal\nimport numpy as np\nfrom pro2.data.embeddings import EmbeddingTable\n"
+    return subprocess.Popen([sys.executable, "-c", head + code], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_of_two_writers_one_wins_and_the_file_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t.arrow"
+    code = "X = np.full((2000, 16), {0}, dtype='f4')\nsys.stdin.read()\nEmbeddingTable(X).save({1!r})\n"
+    writers = [child(code.format(value, str(path))) for value in (1, 2)]
+    for writer in writers:  # the end of stdin starts them together
+        assert writer.stdin is not None
+        writer.stdin.close()
+        writer.stdin = None
+    answers = [writer.communicate() for writer in writers]
+    codes = [writer.returncode for writer in writers]
+    assert sorted(codes) == [0, 1]
+    assert b"FileExistsError" in answers[codes.index(1)][1]
+    opened = EmbeddingTable.open(path)
+    opened.verify()
+    assert opened.embeddings[0, 0] == codes.index(0) + 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.arrow"]
+
+
+def test_kill_9_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    path = make_table().save(tmp_path / "t.arrow")
+    code = (
+        "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"EmbeddingTable(np.zeros((50, 4), dtype='f4')).save({str(path)!r}, force=True)\n"
+    )
+    killed = child(code)
+    killed.communicate()
+    assert killed.returncode == -9
+    assert EmbeddingTable.open(path).verify() == make_table().digest
+
+
 # ---- choosing
 
 

@@ -28,10 +28,10 @@ def short(text: bytes) -> bytes:
 def python2_batch(images: np.ndarray, labels: list[int]) -> bytes:
     """A CIFAR-10 batch with the opcodes that Python 2's pickler wrote in 2009."""
     n = len(labels)
-    dtype = b"cnumpy\ndtype\nq\x0a(" + short(b"u1") + b"K\x00K\x01tRq\x0b(K\x03" + short(b"|")
+    dtype = b"cnumpy\ndtype\nq\x0a" + short(b"u1") + b"K\x00K\x01\x87Rq\x0b(K\x03" + short(b"|")
     dtype += b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\nq\x08(cnumpy\nndarray\nq\x09(K\x00t" + short(b"b") + b"tR(K\x01"
-    array += b"(M" + struct.pack("<H", n) + b"M" + struct.pack("<H", 3072) + b"t" + dtype + b"\x89"
+    array = b"cnumpy.core.multiarray\n_reconstruct\nq\x08cnumpy\nndarray\nq\x09K\x00\x85" + short(b"b") + b"\x87R(K\x01"
+    array += b"M" + struct.pack("<H", n) + b"M" + struct.pack("<H", 3072) + b"\x86" + dtype + b"\x89"
     array += b"T" + struct.pack("<I", images.size) + images.tobytes() + b"tb"
     names = b"".join(short(f"car_s_{i:06d}.png".encode()) for i in range(n))
     return (
