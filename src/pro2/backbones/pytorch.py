@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -133,3 +134,13 @@ def _grey_image() -> Image:
     from PIL import Image as pil
 
     return pil.new("RGB", (64, 64), (127, 127, 127))
+
+
+def state_digest(module: torch.nn.Module) -> str:
+    """SHA-256 over names, shapes and values of all weights, wherever they were loaded from."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        array = value.detach().cpu().contiguous()
+        digest.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
+        digest.update(array.reshape(-1).view(torch.uint8).numpy())
+    return "sha256:" + digest.hexdigest()
