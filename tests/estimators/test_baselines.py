@@ -120,12 +120,15 @@ class TestContract:
         with pytest.raises(ValueError, match="scale must be one of"):
             quick(name, n_classes, scale="loud").fit(X, y)
 
-    def test_torch_gives_the_same(self, name, n_classes):
+    @pytest.mark.parametrize("place", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+    def test_torch_gives_the_same_and_stays_on_its_device(self, name, n_classes, place):
         X, y, X_target, y_target = shifted(n_classes)
         adapted = quick(name, n_classes).fit(X, y).adapt(X_target[:30], y_target[:30])
-        there = quick(name, n_classes).fit(torch.asarray(X), y).adapt(torch.asarray(X_target[:30]), y_target[:30])
-        assert isinstance(there.coef_, torch.Tensor)
-        assert np.allclose(there.coef_.numpy(), adapted.coef_, atol=1e-5)
+        there = [torch.asarray(A, device=place) for A in (X, X_target[:30])]
+        result = quick(name, n_classes).fit(there[0], y).adapt(there[1], y_target[:30])
+        assert isinstance(result.coef_, torch.Tensor)
+        assert result.coef_.device == there[0].device
+        assert np.allclose(result.coef_.cpu().numpy(), adapted.coef_, atol=1e-5)
 
 
 # lda keeps one feature of two classes, the shortcut here: the very reason for more than one

@@ -22,7 +22,8 @@ class _SourceRowsBaseline(_ProbeBaseline):
     def _keep_rows(self, X: Array, codes: Array, weight: Array | None) -> None:
         xp = array_namespace(X)
         Z = (X - xp.astype(self.mean_, X.dtype)) / xp.astype(self.scale_, X.dtype)
-        share = xp.ones(X.shape[0], dtype=xp.float64) if weight is None else xp.astype(weight, xp.float64)
+        share = xp.ones_like(Z[:, 0]) if weight is None else weight
+        share = xp.astype(share, xp.float64)
         self._source_rows = (Z, codes, share / xp.sum(share))
 
     def _probe_rows(self, Z: Array, codes: Array, weight: Array, val: Validation) -> Head:
