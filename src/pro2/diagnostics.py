@@ -187,10 +187,15 @@ def shift_severity(
     shrinkage : float
         Weight in (0, 1] of the scaled identity in each covariance, so that few target rows are enough for a number.
     """
-    if not 0 < shrinkage <= 1:
-        raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
     source = SourceMoments.from_arrays(np.asarray(X_source, dtype=float), y_source)
     target = SourceMoments.from_arrays(np.asarray(X_target, dtype=float), y_target, classes=source.classes)
+    return moments_severity(source, target, shrinkage)
+
+
+def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
+    """`shift_severity` from the moments alone; both must hold the same classes in the same order."""
+    if not 0 < shrinkage <= 1:
+        raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
     missing = [c for c, w in zip(source.classes, target.weight) if w == 0]
     if missing:
         raise ValueError(f"The target has no row of the classes {missing[:5]}: the KL divergence is infinite.")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 import pro2
-from pro2.cli import datasets, sweep
+from pro2.cli import datasets, journey, sweep
 from pro2.cli.demo import demo
 from pro2.cli.embed import embed
 
@@ -38,6 +38,7 @@ def _root(
 
 app.command()(demo)
 app.command()(embed)
+journey.register(app)
 app.add_typer(datasets.app, name="datasets")
 sweep.register(app)
 

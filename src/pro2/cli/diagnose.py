@@ -1,0 +1,77 @@
+"""`pro2 diagnose`: how far the target is, what it needs, what more labels would bring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pro2.cli.journey import (
+    AsJson,
+    Embedding,
+    Force,
+    Label,
+    ModelFile,
+    TableFile,
+    Where,
+    check_out,
+    check_table,
+    labels_of,
+    load_estimator,
+    open_table,
+    tell,
+    working,
+)
+
+if TYPE_CHECKING:
+    from pro2.diagnosis import Diagnosis
+
+
+def diagnose(
+    model: ModelFile,
+    target: TableFile,
+    label: Label,
+    where: Where = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
+    embedding: Embedding = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
+    if figure is not None:
+        check_out(figure, force)
+    from pro2.diagnosis import diagnose as look
+    from pro2.diagnosis import plot_diagnosis
+
+    fitted = load_estimator(model, "adapt", "diagnose")
+    table = open_table(target, where, embedding)
+    check_table(fitted, table, target, force)
+    with working(f"looking at {len(table)} rows"):
+        found = look(fitted, table.embeddings, labels_of(table, label))
+        if figure is not None:
+            plot_diagnosis(found, figure, force)
+    tell({"figure": None if figure is None else str(figure), **found.to_dict()}, _lines(found), as_json)
+
+
+def _lines(found: Diagnosis) -> list[str]:
+    source = found.source_accuracy
+    counts = ", ".join(f"{name}: {n}" for name, n in found.n_labels.items())
+    lines = [
+        f"target            {sum(found.n_labels.values())} labels ({counts})",
+        f"source head       {source.value:.1%} right  [{source.low:.1%}, {source.high:.1%}]",
+    ]
+    if found.severity is not None and found.severity_without_shift is not None:
+        low, _, high = found.severity_without_shift
+        lines.append(
+            f"shift severity    {found.severity:.2f} nats in the first {found.severity_features} features; "
+            f"without a shift {low:.2f} to {high:.2f}"
+        )
+    lines.append(f"features needed   {found.features_needed}")
+    lines += [
+        f"{n:>6} a class    {a:.1%} ± {s:.1%}  measured" for n, a, s in zip(found.n_shots, found.accuracy, found.stderr)
+    ]
+    lines += [
+        f"{n:>6} a class    {e.value:.1%}  [{e.low:.1%}, {e.high:.1%}]  extrapolated" for n, e in found.expected.items()
+    ]
+    return lines + [f"note: {note}" for note in found.notes]

@@ -1,0 +1,105 @@
+"""`pro2 evaluate`: how good a classifier is on labelled rows, and for whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pro2.cli.journey import (
+    AdaptedFile,
+    AsJson,
+    Embedding,
+    Force,
+    Label,
+    TableFile,
+    Where,
+    check_table,
+    labels_of,
+    load_estimator,
+    open_table,
+    tell,
+    working,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pro2.data.embeddings import EmbeddingTable
+    from pro2.evaluation import Estimate, Evaluation
+
+
+def evaluate(
+    adapted: AdaptedFile,
+    table: TableFile,
+    label: Label,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
+    ] = None,
+    where: Where = None,
+    confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
+    embedding: Embedding = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure accuracy, calibration and the worst group on labelled rows of TABLE.
+
+    Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals.
+    """
+    from pro2.evaluation import evaluate as measure
+
+    classifier = load_estimator(adapted, "predict", "evaluate")
+    rows = open_table(table, where, embedding)
+    check_table(classifier, rows, table, force)
+    y = labels_of(rows, label)
+    groups = _groups(rows, group) if group else None
+    with working(f"evaluating {len(rows)} rows"):
+        proba = classifier.predict_proba(rows.embeddings)
+        result = measure(y, proba, classifier.classes_, groups, confidence=confidence)
+    tell({"rows": len(rows), **result.to_dict()}, _lines(result), as_json)
+
+
+def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
+    """One text a row: `place=1`, or `y=0, place=1` for crossed columns."""
+    import numpy as np
+
+    columns = [labels_of(table, name).tolist() for name in names]
+    return np.array([", ".join(f"{name}={value}" for name, value in zip(names, row)) for row in zip(*columns)])
+
+
+def _lines(result: Evaluation) -> list[str]:
+    level = f"{result.confidence:.0%}"
+    lines = [
+        f"accuracy           {_percent(result.accuracy)}   ({level} intervals, {result.accuracy.n} rows)",
+        f"balanced accuracy  {_percent(result.balanced_accuracy)}",
+        f"calibration (ECE)  {_plain(result.ece)}",
+        f"log-loss           {_plain(result.log_loss)}",
+    ]
+    if result.worst_group is not None:
+        lines.append(f"worst group        {_percent(result.group_accuracy[result.worst_group])}   {result.worst_group}")
+        lines += ["", "group", *_rows(result.group_accuracy)]
+    lines += ["", "class", *_rows(result.class_accuracy)]
+    return [*lines, "", "confusion matrix (row = true class, column = predicted)", *_matrix(result)]
+
+
+def _rows(parts: dict[str, Estimate]) -> list[str]:
+    width = max(map(len, parts))
+    return [f"  {name:<{width}}  {_percent(each)}   {each.n} rows" for name, each in parts.items()]
+
+
+def _matrix(result: Evaluation) -> list[str]:
+    names = [str(each) for each in result.classes]
+    width = max(map(len, [*names, *(str(n) for row in result.confusion for n in row)]))
+    head = " " * (width + 2) + "  ".join(f"{name:>{width}}" for name in names)
+    return [
+        head,
+        *(f"{name:>{width}}  " + "  ".join(f"{n:>{width}}" for n in row) for name, row in zip(names, result.confusion)),
+    ]
+
+
+def _percent(each: Estimate) -> str:
+    return f"{each.value:6.1%}  [{each.low:.1%}, {each.high:.1%}]"
+
+
+def _plain(each: Estimate) -> str:
+    return f"{each.value:6.3f}  [{each.low:.3f}, {each.high:.3f}]"

@@ -1,0 +1,43 @@
+"""`pro2 export`: the adapted classifier for machines that know nothing of this package."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pro2.cli.journey import AdaptedFile, AsJson, Force, check_out, load_estimator, tell, working
+
+
+class Format(enum.StrEnum):
+    """What is written."""
+
+    onnx = "onnx"
+    safetensors = "safetensors"
+    torch = "torch"
+
+
+def export(
+    adapted: AdaptedFile,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")],
+    format: Annotated[Format, typer.Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
+    backbone: Annotated[Path | None, typer.Option(help="With onnx: backbone graph to attach to.")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights."""
+    check_out(out, force)
+    from pro2.export import OPSET
+    from pro2.export import export as write
+
+    classifier = load_estimator(adapted, "predict", "export")
+    with working("exporting"):
+        write(classifier, out, format.value, force=force, backbone=backbone)
+    K, D = len(classifier.classes_), classifier.n_features_in_
+    result = {"out": str(out), "format": format.value, "classes": classifier.classes_.tolist(), "width": D}
+    line = f"{out}: {D} numbers in, {K} classes out, {format.value}"
+    if format is Format.onnx and backbone is None:
+        result["opset"], line = OPSET, f"{line} (opset {OPSET}; outputs probabilities and label)"
+    tell(result, [line], as_json)

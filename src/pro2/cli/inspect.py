@@ -1,0 +1,113 @@
+"""`pro2 inspect`: what a file is, where it came from, and whether it is intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pro2.cli.journey import AsJson, Embedding, near, open_table, tell, working
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pro2.data.embeddings import EmbeddingTable
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A table, model, adapted classifier, exported head or results folder.")],
+    embedding: Embedding = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
+    with working(f"reading {file}"):
+        found = _reader(file, embedding)()
+    tell({"file": str(file), **found}, [f"{key:<16} {_text(value)}" for key, value in found.items()], as_json)
+
+
+def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
+    from pro2.estimators.files import is_model_file
+    from pro2.estimators.tensors import read_metadata
+    from pro2.export import EXPORT_KEY
+
+    if path.is_dir():
+        return lambda: _results(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file at {path}; {near(path)}")
+    if is_model_file(path):
+        return lambda: _model(path)
+    if path.suffix == ".onnx" or (path.is_file() and EXPORT_KEY in read_metadata(path)):
+        return lambda: _export(path)
+    return lambda: _table(open_table(path, None, embedding))
+
+
+def _model(path: Path) -> dict[str, Any]:
+    from pro2.estimators.files import describe
+
+    found = describe(path)
+    what = {"ProjectAndProbe": "model", "LinearClassifier": "adapted classifier"}
+    return {"what": what.get(found["kind"], found["kind"]), **found, "intact": True}
+
+
+def _export(path: Path) -> dict[str, Any]:
+    from pro2.export import describe_export
+
+    return {"what": "exported classifier", **describe_export(path)}
+
+
+def _table(table: EmbeddingTable) -> dict[str, Any]:
+    recorded = table.digest
+    columns = {name: f"{_kind(values)}, {_spread(values)}" for name, values in table.columns.items()}
+    return {
+        "what": "embedding table",
+        "rows": len(table),
+        "width": table.width,
+        "dtype": str(table.dtype),
+        "columns": columns,
+        "provenance": dict(table.provenance),
+        "digest": recorded,
+        "intact": table.verify() == recorded,  # verify raises, and says why, when it is not
+    }
+
+
+def _kind(values: Any) -> str:
+    return "text" if values.dtype.kind == "U" else str(values.dtype)
+
+
+def _spread(values: Any) -> str:
+    """Which values there are: all of a few, else how many."""
+    import numpy as np
+
+    if values.ndim == 2:
+        return f"{values.shape[1]} numbers a row"
+    unique, counts = np.unique(values, return_counts=True)
+    if len(unique) > 10:
+        return f"{len(unique)} values"
+    return ", ".join(f"{value} ({n})" for value, n in zip(unique.tolist(), counts.tolist()))
+
+
+def _results(path: Path) -> dict[str, Any]:
+    from pro2.experiments.results import ResultStore
+
+    if not (path / "log").is_dir():
+        raise ValueError(f"{path} is a folder, but not one of results: it has no log; make one with `pro2 sweep`")
+    with ResultStore(path) as store:
+        torn = store.torn()
+        return {
+            "what": "results of a sweep",
+            "runs": len(store.finished),
+            "failed": len(store.failures),
+            "seconds": round(sum(store.seconds.values()), 3),
+            "torn_records": [f"{each.segment} at byte {each.offset}" for each in torn],
+            "intact": not torn,
+        }
+
+
+def _text(value: Any, depth: int = 1) -> str:
+    if isinstance(value, dict):
+        lines = (f"\n{'  ' * depth}{key:<{16 - 2 * depth}} {_text(each, depth + 1)}" for key, each in value.items())
+        return "".join(lines) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
+    return {True: "yes", False: "no", None: "none"}[value] if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,113 @@
+"""`pro2 predict`: labels and probabilities for every row of a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pro2.cli.journey import (
+    AdaptedFile,
+    AsJson,
+    Embedding,
+    Force,
+    TableFile,
+    Where,
+    check_out,
+    check_table,
+    load_estimator,
+    open_table,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from pro2.data.embeddings import EmbeddingTable
+
+BATCH = 8192
+Batch = dict[str, list[Any]]
+
+
+def predict(
+    adapted: AdaptedFile,
+    table: TableFile,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
+    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities a class.")] = False,
+    where: Where = None,
+    embedding: Embedding = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the class of every row of TABLE."""
+    writers: dict[str, Callable[[IO[bytes], Iterator[Batch]], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+    if out.suffix.lower() not in writers:
+        raise ValueError(f"--out {out} must end in .csv or .parquet")
+    check_out(out, force)
+    from pro2.atomic import atomic_write
+
+    classifier = load_estimator(adapted, "predict", "predict")
+    rows = open_table(table, where, embedding)
+    check_table(classifier, rows, table, force)
+    counts: dict[str, int] = {str(name): 0 for name in classifier.classes_.tolist()}
+    batches = _progress(_batches(classifier, rows, proba, counts), len(rows))
+    atomic_write(out, lambda file: writers[out.suffix.lower()](file, batches), force)
+    shown = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
+    tell({"out": str(out), "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({shown})"], as_json)
+
+
+def _batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: dict[str, int]) -> Iterator[Batch]:
+    """A table larger than memory passes through in pieces."""
+    ids = table.ids
+    for X, span in table.iter_batches(BATCH):
+        labels = classifier.predict(X).tolist()
+        for name in labels:
+            counts[str(name)] += 1
+        batch: Batch = {"id": ids[span].tolist(), "prediction": labels}
+        if proba:
+            P = classifier.predict_proba(X)
+            batch |= {f"proba_{name}": P[:, k].tolist() for k, name in enumerate(classifier.classes_.tolist())}
+        yield batch
+
+
+def _progress(batches: Iterator[Batch], total: int) -> Iterator[Batch]:
+    if not sys.stderr.isatty() or total <= BATCH:
+        yield from batches
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("predicting", total=total)
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch["id"]))
+
+
+def _write_csv(file: IO[bytes], batches: Iterator[Batch]) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for i, batch in enumerate(batches):
+        if i == 0:
+            writer.writerow(batch)
+        writer.writerows(zip(*batch.values()))
+    text.flush()
+    text.detach()
+
+
+def _write_parquet(file: IO[bytes], batches: Iterator[Batch]) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow: pip install 'pro2[table]'; or write .csv") from error
+    writer = None
+    for batch in batches:
+        part = pa.table(batch)
+        writer = writer or pyarrow.parquet.ParquetWriter(file, part.schema)
+        writer.write_table(part)
+    if writer is not None:
+        writer.close()

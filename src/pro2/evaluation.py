@@ -1,0 +1,176 @@
+"""How good a classifier is on labelled rows, overall and for each group, and how sure one can be of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+N_BINS = 15
+N_BOOTSTRAP = 1000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of `evaluate`.
+
+    Attributes
+    ----------
+    accuracy : Estimate
+        Wilson interval.
+    balanced_accuracy : Estimate
+        Mean of the classes' accuracies; bootstrap within each class, percentile interval.
+    class_accuracy, group_accuracy : dict of str to Estimate
+        Wilson intervals. Groups are empty when none were given.
+    worst_group : str or None
+        Group with the lowest accuracy. As it was picked for being lowest, its interval errs to the low side.
+    ece, log_loss : Estimate
+        Expected calibration error of the predicted class in 15 bins of equal width, and mean log-loss in nats;
+        bootstrap over rows, percentile interval.
+    classes : list
+    confusion : list of list of int
+        Row = true class, column = predicted class.
+    confidence : float
+        Level of all intervals.
+    """
+
+    accuracy: Estimate
+    balanced_accuracy: Estimate
+    class_accuracy: dict[str, Estimate]
+    group_accuracy: dict[str, Estimate]
+    worst_group: str | None
+    ece: Estimate
+    log_loss: Estimate
+    classes: list[Any]
+    confusion: list[list[int]]
+    confidence: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    y: Any, proba: Any, classes: Any, group: Any = None, *, confidence: float = 0.95, random_state: int = 0
+) -> Evaluation:
+    """Measure predicted probabilities against labels.
+
+    Parameters
+    ----------
+    y : array (n,)
+        True labels, all among `classes`.
+    proba : array (n, K)
+        Predicted probabilities in the order of `classes`; the prediction is the largest, the first one on ties.
+    classes : array (K,)
+    group : array (n,), optional
+        Group of each row.
+    confidence : float
+        Level of the intervals, in (0, 1).
+    random_state : int
+        Of the bootstrap.
+    """
+    proba, classes = np.asarray(proba, dtype=np.float64), np.asarray(classes)
+    codes = _codes(np.asarray(y), proba, classes)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}.")
+    predicted = proba.argmax(axis=1)
+    hit = predicted == codes
+    confusion = np.bincount(codes * len(classes) + predicted, minlength=len(classes) ** 2).reshape(len(classes), -1)
+    by_class = _accuracies(hit, classes[codes], confidence)
+    by_group = {} if group is None else _accuracies(hit, np.asarray(group), confidence)
+    rng = np.random.default_rng(random_state)
+    ece, log_loss = _calibration(proba, codes, predicted, confidence, rng)
+    return Evaluation(
+        accuracy=wilson(int(hit.sum()), len(hit), confidence),
+        balanced_accuracy=_balanced(confusion, confidence, rng),
+        class_accuracy=by_class,
+        group_accuracy=by_group,
+        worst_group=min(by_group, key=lambda name: by_group[name].value, default=None),
+        ece=ece,
+        log_loss=log_loss,
+        classes=classes.tolist(),
+        confusion=confusion.tolist(),
+        confidence=confidence,
+    )
+
+
+def wilson(n_hits: int, n: int, confidence: float = 0.95) -> Estimate:
+    """Share of hits with Wilson's score interval (Wilson, 1927), which keeps inside [0, 1] also for few rows."""
+    from scipy.special import ndtri
+
+    z, p = float(ndtri(0.5 + confidence / 2)), n_hits / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # at 0 and n hits the bound is exact, but for rounding
+    low, high = (middle - half) if n_hits else 0.0, (middle + half) if n_hits < n else 1.0
+    return Estimate(p, float(low), float(high), n)
+
+
+def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    if len(y) == 0:
+        raise ValueError("y is empty: there is nothing to evaluate.")
+    if proba.shape != (len(y), len(classes)):
+        raise ValueError(
+            f"proba has shape {proba.shape}, expected one row for each of {len(y)} labels, {len(classes)} columns."
+        )
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
+    if unknown:
+        raise ValueError(
+            f"y has classes {unknown[:5]} that the classifier does not know ({classes[:10].tolist()}): "
+            "check the label column, or leave those rows out."
+        )
+    return np.array([place[label] for label in y.tolist()])
+
+
+def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[str, Estimate]:
+    if len(names) != len(hit):
+        raise ValueError(f"group has {len(names)} entries for {len(hit)} rows: one is needed per row.")
+    values, codes = np.unique(names, return_inverse=True)
+    n, hits = np.bincount(codes), np.bincount(codes, weights=hit)
+    return {str(name): wilson(int(h), int(m), confidence) for name, h, m in zip(values.tolist(), hits, n)}
+
+
+def _balanced(confusion: np.ndarray, confidence: float, rng: np.random.Generator) -> Estimate:
+    """Resampling rows within a class draws its hits from a binomial: no row needs to be touched."""
+    n = confusion.sum(axis=1)
+    p = np.diag(confusion)[n > 0] / n[n > 0]
+    draws = rng.binomial(n[n > 0], p, size=(N_BOOTSTRAP, len(p))) / n[n > 0]
+    return _percentiles(float(p.mean()), draws.mean(axis=1), confidence, int(n.sum()))
+
+
+def _calibration(
+    proba: np.ndarray, codes: np.ndarray, predicted: np.ndarray, confidence: float, rng: np.random.Generator
+) -> tuple[Estimate, Estimate]:
+    n = len(codes)
+    top = proba[np.arange(n), predicted]
+    loss = -np.log(np.maximum(proba[np.arange(n), codes], np.finfo(float).tiny))
+    bins = np.minimum((top * N_BINS).astype(int), N_BINS - 1)
+    gap = (predicted == codes) - top
+    eces, losses = np.empty(N_BOOTSTRAP), np.empty(N_BOOTSTRAP)
+    for i in range(N_BOOTSTRAP):
+        weight = np.bincount(rng.integers(0, n, n), minlength=n)
+        eces[i], losses[i] = _ece(bins, gap, weight), weight @ loss / n
+    ece = _percentiles(_ece(bins, gap, np.ones(n)), eces, confidence, n)
+    return ece, _percentiles(float(loss.mean()), losses, confidence, n)
+
+
+def _ece(bins: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> float:
+    """Sum over bins of the share of rows times |accuracy - mean confidence| = |sum of gaps| / n."""
+    return float(np.abs(np.bincount(bins, weights=gap * weight, minlength=N_BINS)).sum() / weight.sum())
+
+
+def _percentiles(value: float, draws: np.ndarray, confidence: float, n: int) -> Estimate:
+    low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Estimate(value, float(low), float(high), n)

@@ -1,0 +1,235 @@
+"""The adapted classifier as one affine map and a softmax, for machines that know nothing of this package.
+
+logits = X @ weight.T + bias with weight (K, D) and bias (K,); two classes have the logits (0, f).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from pro2.atomic import atomic_write
+from pro2.estimators.tensors import FormatError, read_tensors, write_tensors
+from pro2.linalg.moments import host
+
+FORMATS = ("onnx", "safetensors", "torch")
+EXPORT_KEY = "pro2.export"
+OPSET = 18
+_IR_VERSION = 8  # the oldest that has this opset: older runtimes can read the file
+
+
+def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Weight (K, D) and bias (K,) in float64 whose softmax is `predict_proba`."""
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(classifier, "coef_")
+    weight, bias = (np.asarray(host(part), dtype=np.float64) for part in (classifier.coef_, classifier.intercept_))
+    if len(classifier.classes_) == 2:
+        weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
+    return weight, bias
+
+
+def export(
+    classifier: Any,
+    path: str | PathLike[str],
+    format: str,
+    *,
+    force: bool = False,
+    backbone: str | PathLike[str] | None = None,
+) -> Path:
+    """Write a fitted classifier for deployment; atomic, and an existing file is kept unless `force`.
+
+    Parameters
+    ----------
+    classifier : LinearClassifier, Probe or ProjectAndProbe
+    path : path
+    format : {"onnx", "safetensors", "torch"}
+        "onnx": opset 18, input `embedding` (n, D) float32 with any n, outputs `probabilities` (n, K) and `label` (n,).
+        "safetensors": `weight` (K, D) and `bias` (K,), float32; classes in the metadata.
+        "torch": a state dict with `weight` and `bias` for `torch.nn.Linear(D, K)`.
+    backbone : path, optional
+        Only for "onnx": the graph of a backbone with one output (n, D), which the head is attached to.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    if backbone is not None and format != "onnx":
+        raise ValueError("backbone goes with format='onnx': the other formats hold the head alone.")
+    writers: dict[str, Callable[[IO[bytes]], None]] = {
+        "onnx": lambda file: _write_onnx(classifier, file, None if backbone is None else Path(backbone)),
+        "safetensors": lambda file: _write_safetensors(classifier, file),
+        "torch": lambda file: _write_torch(classifier, file),
+    }
+    return atomic_write(Path(path), writers[format], force)
+
+
+def describe_export(path: Path) -> dict[str, Any]:
+    """What an exported ONNX or safetensors file says about itself."""
+    try:
+        if path.suffix == ".onnx":
+            found = {each.key: each.value for each in _load_onnx(path).metadata_props}
+        else:
+            found = read_tensors(path)[0]
+        facts = json.loads(found[EXPORT_KEY])
+    except (FormatError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
+    return facts if isinstance(facts, dict) else {}
+
+
+def _facts(classifier: Any) -> str:
+    import pro2
+
+    facts = {
+        "classes": classifier.classes_.tolist(),
+        "n_features_in": int(classifier.n_features_in_),
+        "input": "rows of length one" if classifier.unit_rows_ else "raw embeddings",
+        "pro2_version": pro2.__version__,
+        "provenance": dict(classifier.provenance),
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
+def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
+    weight, bias = affine_map(classifier)
+    tensors = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
+    write_tensors(file, tensors, {EXPORT_KEY: _facts(classifier)})
+
+
+def _write_torch(classifier: Any, file: IO[bytes]) -> None:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors") from error
+    if classifier.unit_rows_:
+        raise ValueError(
+            "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
+            "safetensors and divide each embedding by its length before the layer."
+        )
+    weight, bias = affine_map(classifier)
+    state = {"weight": torch.from_numpy(weight.astype(np.float32)), "bias": torch.from_numpy(bias.astype(np.float32))}
+    torch.save(state, file)
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+        import onnx.compose
+        import onnx.version_converter
+    except ImportError as error:
+        raise ImportError("ONNX files need onnx: pip install 'pro2[export]'") from error
+    return onnx
+
+
+def _load_onnx(path: Path) -> Any:
+    onnx = _import_onnx()
+    try:
+        return onnx.load(str(path))
+    except Exception as error:  # protobuf's own classes, which differ between its versions
+        raise ValueError(f"{path} is not a readable ONNX file ({' '.join(str(error).split())[:200]})") from error
+
+
+def _write_onnx(classifier: Any, file: IO[bytes], backbone: Path | None) -> None:
+    onnx = _import_onnx()
+    if backbone is None:
+        model = head_graph(classifier)
+    else:
+        model = _attached(classifier, backbone)
+    onnx.helper.set_model_props(model, {EXPORT_KEY: _facts(classifier)})
+    onnx.checker.check_model(model)
+    file.write(model.SerializeToString())
+
+
+def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSION) -> Any:
+    """The head as an `onnx.ModelProto`: embedding (n, D) -> probabilities (n, K), label (n,)."""
+    onnx = _import_onnx()
+    make, kind = onnx.helper, onnx.TensorProto
+    weight, bias = affine_map(classifier)
+    # Products in float64: raw embeddings have large means that cancel against the bias.
+    constants = [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(bias, "bias")]
+    labels, label_type = _label_tensor(classifier.classes_)
+    nodes = [make.make_node("Cast", ["embedding"], ["wide"], to=kind.DOUBLE)]
+    wide = "wide"
+    if classifier.unit_rows_:
+        smallest, axis = np.array(np.finfo(np.float64).tiny), np.array([1])
+        constants += [onnx.numpy_helper.from_array(smallest, "tiny"), onnx.numpy_helper.from_array(axis, "axis")]
+        nodes += _unit_nodes(make)
+        wide = "unit"
+    nodes += [
+        make.make_node("Gemm", [wide, "weight", "bias"], ["logits"], transB=1),
+        make.make_node("Softmax", ["logits"], ["softmax"], axis=1),
+        make.make_node("Cast", ["softmax"], ["probabilities"], to=kind.FLOAT),
+        make.make_node("ArgMax", ["logits"], ["code"], axis=1, keepdims=0),
+        make.make_node("Gather", ["labels", "code"], ["label"], axis=0),
+    ]
+    K, D = weight.shape
+    graph = make.make_graph(
+        nodes,
+        "pro2",
+        [make.make_tensor_value_info("embedding", kind.FLOAT, ["n", D])],
+        [
+            make.make_tensor_value_info("probabilities", kind.FLOAT, ["n", K]),
+            make.make_tensor_value_info("label", label_type, ["n"]),
+        ],
+        [*constants, labels],
+    )
+    opsets = [make.make_opsetid("", opset)]
+    return make.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="pro2")
+
+
+def _unit_nodes(make: Any) -> list[Any]:
+    """Rows divided by their length; zero rows stay zero."""
+    return [
+        make.make_node("Mul", ["wide", "wide"], ["square"]),
+        make.make_node("ReduceSum", ["square", "axis"], ["sum"], keepdims=1),
+        make.make_node("Sqrt", ["sum"], ["length"]),
+        make.make_node("Max", ["length", "tiny"], ["divisor"]),
+        make.make_node("Div", ["wide", "divisor"], ["unit"]),
+    ]
+
+
+def _label_tensor(classes: np.ndarray) -> tuple[Any, int]:
+    """Class labels as a constant of their own type: integers, texts, booleans or floats."""
+    onnx = _import_onnx()
+    kind, values = onnx.TensorProto, classes.tolist()
+    if all(isinstance(each, bool) for each in values):
+        return onnx.helper.make_tensor("labels", kind.BOOL, [len(values)], values), kind.BOOL
+    if all(isinstance(each, int) for each in values):
+        return onnx.helper.make_tensor("labels", kind.INT64, [len(values)], values), kind.INT64
+    if all(isinstance(each, int | float) for each in values):
+        return onnx.helper.make_tensor("labels", kind.DOUBLE, [len(values)], values), kind.DOUBLE
+    texts = [str(each).encode() for each in values]
+    return onnx.helper.make_tensor("labels", kind.STRING, [len(texts)], texts), kind.STRING
+
+
+def _attached(classifier: Any, path: Path) -> Any:
+    """One graph from the backbone's input to the class."""
+    onnx = _import_onnx()
+    body = _load_onnx(path)
+    if len(body.graph.output) != 1:
+        names = ", ".join(each.name for each in body.graph.output)
+        raise ValueError(
+            f"{path} has {len(body.graph.output)} outputs ({names}); the head needs one, (n, D) embeddings"
+        )
+    width = body.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
+    if width not in (0, classifier.n_features_in_):
+        raise ValueError(
+            f"{path} gives embeddings of width {width}, the classifier was fitted on {classifier.n_features_in_}: "
+            "use the backbone that embedded the source"
+        )
+    opset = next(each.version for each in body.opset_import if each.domain in ("", "ai.onnx"))
+    head = onnx.compose.add_prefix(head_graph(classifier, opset, body.ir_version), "pro2/")
+    joined = onnx.compose.merge_models(body, head, io_map=[(body.graph.output[0].name, "pro2/embedding")])
+    _rename_outputs(joined, {"pro2/probabilities": "probabilities", "pro2/label": "label"})
+    return joined
+
+
+def _rename_outputs(model: Any, names: dict[str, str]) -> None:
+    for node in model.graph.node:
+        for i, name in enumerate(node.output):
+            node.output[i] = names.get(name, name)
+    for each in model.graph.output:
+        each.name = names.get(each.name, each.name)
