@@ -134,11 +134,10 @@ def _inverse(cov: Array, ridge: float) -> Array:
         return (vectors * weight) @ xp.matrix_transpose(vectors)
     level = ridge * xp.sum(xp.linalg.diagonal(cov)) / D
     level = xp.where(level > 0, level, xp.ones_like(level))  # constant embeddings: any level gives the empty basis
-    A = cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov))
-    fast = lapack.spd_inverse(A) if lapack.serves(A) else None
+    fast = lapack.spd_inverse(cov, float(level)) if lapack.serves(cov) else None
     if fast is not None:
         return fast
-    M = xp.linalg.inv(A)
+    M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
     return 0.5 * (M + xp.matrix_transpose(M))
 
 

@@ -20,12 +20,14 @@ def serves(M: Any) -> bool:
     return bool(is_numpy_array(M) and M.dtype == np.float64 and M.flags.c_contiguous)
 
 
-def spd_inverse(A: np.ndarray) -> np.ndarray | None:
-    """A^-1 of a symmetric positive definite A by Cholesky, symmetric to the bit; None if A is not definite."""
+def spd_inverse(A: np.ndarray, level: float) -> np.ndarray | None:
+    """(A + level I)^-1 of a symmetric A by Cholesky, symmetric to the bit; None where that is not definite."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
-    # the transpose of a row-major symmetric matrix is the same matrix, column-major: no copy on the way in
-    factor, info = dpotrf(A.T, lower=1, clean=0)
+    # the transpose of a row-major symmetric matrix is the same matrix, column-major, as LAPACK wants it
+    shifted = A.copy().T
+    np.einsum("ii->i", shifted)[...] += level
+    factor, info = dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         return None
     inverse, info = dpotri(factor, lower=1, overwrite_c=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,21 @@ class SourceMoments:
 
     @classmethod
     def from_batches(
-        cls, batches: Iterable[tuple[Array, Array]], classes: Sequence[Any] | None = None
+        cls,
+        batches: Iterable[tuple[Array, Array]],
+        classes: Sequence[Any] | None = None,
+        *,
+        progress: bool = False,
+        n_rows: int | None = None,
     ) -> SourceMoments:
-        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time."""
+        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time.
+
+        `progress` draws a line on stderr; `n_rows`, where known, tells it how far there is to go.
+        """
+        if progress:
+            from pro2.linalg.streaming import with_progress
+
+            batches = with_progress(batches, n_rows, "moments")
         total = None
         for X, y in batches:
             part = cls.from_arrays(X, y, classes=classes)
@@ -81,6 +94,36 @@ class SourceMoments:
         if total is None:
             raise ValueError("batches is empty: there is no row to take moments of.")
         return total
+
+    @classmethod
+    def from_ray(
+        cls,
+        dataset: Any,
+        features: str = "embedding",
+        label: str = "y",
+        classes: Sequence[Any] | None = None,
+        fan_in: int = 8,
+    ) -> SourceMoments:
+        """Moments of a Ray dataset with a vector column `features` and a column `label`, wherever its blocks lie.
+
+        Each block is reduced where it is; what travels is (K + D) x D numbers a block, merged `fan_in` at a time.
+        """
+        from pro2.linalg.streaming import moments_of_dataset
+
+        return moments_of_dataset(dataset, features, label, classes, fan_in)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file: all that a site needs to share, and no row of its data."""
+        from pro2.linalg.streaming import save_moments
+
+        return save_moments(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> SourceMoments:
+        """Read what `save` wrote, as NumPy arrays."""
+        from pro2.linalg.streaming import load_moments
+
+        return load_moments(path)
 
     @property
     def n_features(self) -> int:
