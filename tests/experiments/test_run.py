@@ -116,7 +116,7 @@ def test_splitting_for_memory_changes_no_row(table_folder: Path, plan_values: di
     assert len(parts) > 1
     assert all(batch_bytes(p, problems["birds"]) <= limit for p in parts)
     assert [key for p in parts for key in p.flat_keys] == batch.flat_keys
-    with pytest.raises(ValueError, match="too little.*--memory"):
+    with pytest.raises(ValueError, match=r"too little.*--memory"):
         run_sweep(plan, tmp_path / "out", data=table_folder, memory=1000)
 
 
@@ -232,7 +232,8 @@ def test_the_view_opens_in_pandas_polars_and_duckdb(
 
 def test_shifted_gaussians_show_the_paper_s_nullspace_curves(tmp_path: Path) -> None:
     values = {"name": "g", "shots": [32], "seeds": 2, "n_features": [1, 5, 20], "l2": [0.01],
-              "measures": ["accuracy", "nullspace"], "methods": [{"method": "pro2", "params": {"ridge": 0.0, "scale": "global"}}],
+              "measures": ["accuracy", "nullspace"],
+              "methods": [{"method": "pro2", "params": {"ridge": 0.0, "scale": "global"}}],
               "data": [{"name": "shog", "generator": "shog"}]}  # fmt: skip
     run_sweep(parse_plan(values), tmp_path / "out")
     norms = {

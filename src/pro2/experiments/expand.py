@@ -20,9 +20,6 @@ from pro2.experiments.problems import Problem
 # Raise it when a change of the code changes results: every key changes with it and old results are not reused.
 RECIPE = 1
 
-# A test set needs this many rows of each label, else its accuracy says little and the cell is left out.
-MIN_TEST_ROWS = 20
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -116,12 +113,12 @@ def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec) -> It
             continue
         counts = problem.label_counts(target)
         for shots in plan.shots:
-            need = shots + plan.validation + MIN_TEST_ROWS
+            need = shots + plan.validation + plan.min_test
             if min(counts.values()) < need:
                 label, n = min(counts.items(), key=lambda e: e[1])
                 why = (
                     f"label {label} has {n} rows; {shots} shots + {plan.validation} validation + "
-                    f"{MIN_TEST_ROWS} test rows = {need} are needed"
+                    f"{plan.min_test} test rows = {need} are needed"
                 )
                 yield Skip(problem.name, target, shots, None, why)
             else:

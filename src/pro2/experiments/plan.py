@@ -61,7 +61,8 @@ class Plan:
     """What to run: data x targets x methods x shots x seeds x grids, and how a setting will be chosen.
 
     `validation` is the number of held-out target rows per label that `selection = "validation"` may look at; they are
-    never test rows. `selection` decides how the report chooses a setting and changes no result, so it is in no key.
+    never test rows. A cell that leaves fewer than `min_test` test rows of a label is left out. `selection` decides how
+    the report chooses a setting and changes no result, so it is in no key.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Plan:
     n_features: tuple[int | str, ...] = (1, 4, 16, 64, 256, 1024)
     l2: tuple[float, ...] = (0.1, 0.01, 0.001)
     validation: int = 0
+    min_test: int = 20
     selection: Selection = "oracle"
     measures: tuple[Measure, ...] = ("accuracy",)
     baseline: str | None = None
@@ -237,6 +239,7 @@ def _check_plan(plan: Plan, where: str) -> None:
         plan.validation,
         "rows per label, 0 or more",
     )
+    _check(_count(plan.min_test), f"{where}.min_test", plan.min_test, "test rows per label, at least 1")
     if plan.selection == "validation" and plan.validation == 0:
         raise ValueError(
             f'{where}: selection = "validation" needs held-out rows; set validation to a number of rows per '

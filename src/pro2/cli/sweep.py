@@ -1,0 +1,171 @@
+"""`pro2 sweep`, `pro2 report` and `pro2 plans`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pro2.experiments.plan import Plan
+    from pro2.experiments.run import Estimate, SweepSummary
+
+plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file to the `pro2` command."""
+    app.command("sweep")(sweep)
+    app.command("report")(report)
+    app.add_typer(plans_app, name="plans")
+
+
+def sweep(
+    plan: Annotated[str, typer.Argument(help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).")],
+    out: Annotated[Path, typer.Option(help="Result folder. The same command again does only what is missing.")],
+    data: Annotated[Path | None, typer.Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
+    table: Annotated[Path | None, typer.Option(help="Run on this embedding table instead of the plan's data.")] = None,
+    label: Annotated[str, typer.Option(help="With --table: column of the label.")] = "y",
+    source: Annotated[str | None, typer.Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
+    pool: Annotated[str | None, typer.Option(help="With --table: rows that targets come from.")] = None,
+    group: Annotated[str | None, typer.Option(help="With --table: column of the spurious attribute.")] = None,
+    domain: Annotated[str | None, typer.Option(help="With --table: column of the domain, one target a value.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds instead of the plan's.")] = None,
+    shots: Annotated[str | None, typer.Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
+    selection: Annotated[str | None, typer.Option(help="validation, oracle or support.")] = None,
+    engine: Annotated[str, typer.Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
+    address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one a core.")] = None,
+    memory: Annotated[str, typer.Option(help="Most memory for data and running batches, e.g. 2G.")] = "4G",
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
+) -> None:
+    """Run a plan: all its missing runs, in batches, into a folder that can be killed at any time."""
+    from pro2.experiments.memory import parse_memory
+    from pro2.experiments.plan import override
+    from pro2.experiments.presets import find_plan
+    from pro2.experiments.run import estimate_sweep, run_sweep
+
+    chosen = find_plan(plan)
+    root = data if data is not None else (Path(plan).parent if Path(plan).is_file() else Path())
+    if table is not None:
+        columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
+        chosen, root = _on_table(chosen, table, columns), Path()
+    changes = {
+        "seeds": None if seeds is None else tuple(range(seeds)),
+        "shots": _numbers(shots),
+        "selection": selection,
+    }
+    chosen = override(chosen, **changes)
+    if dry_run:
+        return _print_estimate(chosen, estimate_sweep(chosen, out, root, workers), as_json)
+    from pro2.cli.progress import progress_display
+
+    with progress_display("json" if as_json else "quiet" if quiet else "auto") as show:
+        summary = run_sweep(
+            chosen,
+            out,
+            data=root,
+            engine=engine,
+            address=address,
+            n_workers=workers,
+            memory=parse_memory(memory),
+            retry=retry,
+            progress=show,
+        )
+    _print_summary(summary, as_json)
+    if summary.n_failed:
+        raise typer.Exit(2)
+    return None
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Result folder of `pro2 sweep`.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; by default FOLDER/report.")] = None,
+    selection: Annotated[str | None, typer.Option(help="validation, oracle or support instead of the plan's.")] = None,
+) -> None:
+    """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
+    from pro2.report import write_report
+
+    page = write_report(folder, out, selection)
+    typer.echo(str(page))
+
+
+@plans_app.callback(invoke_without_command=True)
+def plans(context: typer.Context) -> None:
+    """List the plans that ship with the package."""
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from pro2.experiments.presets import find_plan, list_presets
+
+    listing = Table("name", "what it does", "data", box=None, header_style="bold")
+    for name in list_presets():
+        plan = find_plan(name)
+        listing.add_row(name, plan.description, ", ".join(d.table or f"made ({d.generator})" for d in plan.data))
+    Console().print(listing)
+
+
+@plans_app.command("show")
+def show_plan(name: Annotated[str, typer.Argument(help="Name of a preset.")]) -> None:
+    """Print a preset's plan file, to read or to copy."""
+    from pro2.experiments.presets import preset_text
+
+    typer.echo(preset_text(name), nl=False)
+
+
+def _on_table(plan: Plan, table: Path, columns: dict[str, Any]) -> Plan:
+    """The plan with the user's own table in place of its data; checked like a plan file."""
+    from pro2.experiments.plan import parse_plan
+
+    entry = {"name": table.stem, "table": str(table.resolve()), **{k: v for k, v in columns.items() if v is not None}}
+    return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"shots is {text!r}; expected whole numbers with commas, e.g. 2,8,32") from error
+
+
+def _print_estimate(plan: Plan, estimate: Estimate, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**estimate.__dict__, "skips": [s.__dict__ for s in estimate.skips]}))
+        return
+    typer.echo(f"{plan.name}: {estimate.n_runs} runs, {estimate.n_missing} missing, in {estimate.n_batches} batches")
+    typer.echo(f"about {estimate.seconds:.0f} s on this machine and up to {estimate.memory / 2**20:.0f} MiB of memory")
+    _print_skips(estimate.skips)
+
+
+def _print_summary(summary: SweepSummary, as_json: bool) -> None:
+    if as_json:
+        values = {**summary.__dict__, "folder": str(summary.folder), "skips": [s.__dict__ for s in summary.skips]}
+        typer.echo(json.dumps({"event": "summary", **values}))
+        return
+    rate = summary.n_done / summary.seconds if summary.seconds > 0 else 0.0
+    before = f", {summary.n_before} were there before" if summary.n_before else ""
+    typer.echo(f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} a second){before}: {summary.folder}")
+    if summary.n_torn:
+        typer.echo(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
+    _print_skips(summary.skips)
+    if summary.n_failed:
+        typer.echo(
+            f"{summary.n_failed} runs failed; see {summary.folder / 'failures.json'}, run again with --retry", err=True
+        )
+
+
+def _print_skips(skips: Any) -> None:
+    for skip in skips:
+        what = " ".join(str(v) for v in (skip.data, skip.target, skip.method) if v not in (None, "*"))
+        shots = f" at {skip.shots} shots" if skip.shots is not None else ""
+        print(f"left out: {what}{shots}: {skip.reason}", file=sys.stderr)
