@@ -17,6 +17,7 @@ _ROOMS = {
     "ProjectAndProbe": "pro2.estimators",
     "Projection": "pro2.estimators",
     "Probe": "pro2.estimators",
+    "ProbeBank": "pro2.estimators.bank",
     "load": "pro2.estimators.files",
     "SourceMoments": "pro2.linalg.moments",
     "EmbeddingTable": "pro2.data.embeddings",
