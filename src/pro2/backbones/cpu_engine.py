@@ -44,6 +44,7 @@ class Session:
         ort = _import_onnxruntime()
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = _threads()
         # waiting threads must leave the cores to the decoders instead of spinning
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         provider = _provider(ort, device)
@@ -63,6 +64,12 @@ class Session:
         wanted = [output or self.outputs[0]]
         features = self._session.run(wanted, {self._input: np.ascontiguousarray(batch)})[0]
         return np.asarray(features, dtype=np.float32)
+
+
+def _threads() -> int:
+    """`OMP_NUM_THREADS`, which Ray and job schedulers set; 0 lets ONNX Runtime take every core."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() else 0
 
 
 def _provider(ort: Any, device: str) -> str:
