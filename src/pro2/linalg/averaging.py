@@ -1,0 +1,144 @@
+"""One affine head from a handful of labels: every prior of the family, weighted by its leave-one-out likelihood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.laplace import Mode, laplace_mode, log_likelihood
+from pro2.linalg.moments import Array, host
+from pro2.linalg.priors import CANDIDATES, RIDGES, Candidate, SourcePrior
+
+ROWS = 128  # priors are weighed on at most this many rows (fewer for many classes); the best are then fitted on all
+KEEP = 4  # priors kept when there are more rows
+BATCH = 1 << 22  # numbers in one batch of systems: 32 MB
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedHead:
+    """coef (D,) and intercept () for two classes, (K, D) and (K,) for more, in the space of the prior's moments.
+
+    Attributes
+    ----------
+    candidates, weights, loo : tuple, array (C,), array (C,)
+        The priors, their weights (sum one) and their mean leave-one-out log-likelihood per row.
+    loo_scores : array (M,) or (M, K)
+        Leave-one-out logits of the average, after `temperature`.
+    temperature : float
+        What the averaged logits were multiplied by, so that probabilities are calibrated.
+    """
+
+    coef: Array
+    intercept: Array
+    candidates: tuple[Candidate, ...]
+    weights: np.ndarray
+    loo: np.ndarray
+    loo_scores: Array
+    temperature: float
+
+
+def average_head(
+    prior: SourcePrior, Z: Array, y: Array, sample_weight: Array | None = None,
+    candidates: tuple[Candidate, ...] = CANDIDATES,
+) -> AveragedHead:  # fmt: skip
+    """Fit each prior to rows Z (M, D) with codes y (M,), and average the heads.
+
+    Weights are proportional to exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser &
+    Eddy 1979; Yao et al. 2018). Logits are averaged, not probabilities: the result is one affine map.
+    """
+    xp = array_namespace(Z)
+    Z = xp.astype(Z, xp.float64)
+    c = xp.ones(Z.shape[0], dtype=Z.dtype, device=device(Z))
+    c = c if sample_weight is None else xp.astype(sample_weight, Z.dtype)
+    rows = _some_rows(host(y), int(ROWS / (prior.n_classes - 1) ** (1 / 3)))
+    if len(rows) < Z.shape[0]:
+        at = xp.asarray(rows, device=device(Z))
+        part = [xp.take(v, at, axis=0) for v in (Z, y, c)]
+        _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates)
+        candidates = tuple(candidates[i] for i in np.argsort(-weights)[:KEEP])
+    modes, loo, weights = _weigh(prior, Z, y, c, candidates)
+    scores = _flat(prior, sum(float(w) * m.loo_scores for w, m in zip(weights, modes)))
+    t = _temperature(scores, y, c, prior.n_classes)
+    coef, intercept = _mixed_head(prior, Z, candidates, weights, modes)
+    coef, intercept = t * coef, t * (intercept - coef @ prior.centre)
+    if prior.n_classes == 2:
+        coef, intercept = coef[0, :], intercept[0]
+    return AveragedHead(coef, intercept, candidates, weights, loo, t * scores, t)
+
+
+def _weigh(
+    prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]
+) -> tuple[list[Mode], np.ndarray, np.ndarray]:
+    """Modes, mean leave-one-out log-likelihoods and weights of the candidates."""
+    xp = array_namespace(Z)
+    modes = fit_candidates(prior, Z, y, c, candidates)
+    loo = np.array([float(xp.sum(c * log_likelihood(_flat(prior, m.loo_scores), y, prior.n_classes))) for m in modes])
+    weights = np.exp(loo - loo.max())
+    return modes, loo / float(xp.sum(c)), weights / weights.sum()
+
+
+def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]) -> list[Mode]:
+    """The mode under each prior, arrays (M, K'). Priors that differ in their centre only are solved as one batch."""
+    xp = array_namespace(Z)
+    grams, S = prior.grams(Z), prior.scores(Z)
+    size = max(1, BATCH // (Z.shape[0] ** 2 * S.shape[2]))
+    modes = []
+    for start in range(0, len(candidates), size):
+        part = candidates[start : start + size]
+        K = xp.stack([(prior.unit * k.amplitude**2) * grams[k.kernel] for k in part])
+        offset = xp.stack([prior.centre_scores(S, k.ridge) for k in part])
+        offset = offset[..., 0] if prior.n_classes == 2 else offset
+        mode = laplace_mode(K, offset, y, c, prior.n_classes)
+        modes += [Mode(*(_columns(prior, v[i, ...]) for v in mode)) for i in range(len(part))]
+    return modes
+
+
+def _mixed_head(
+    prior: SourcePrior, Z: Array, candidates: tuple[Candidate, ...], weights: np.ndarray, modes: list[Mode]
+) -> tuple[Array, Array]:
+    """Average of the heads, (K', D) and (K') at the centre; one product per kernel, not per prior."""
+    coef, intercept = 0.0 * prior.heads[0, ...], 0.0 * prior.offsets[0, ...]
+    pulls: dict[str, Array] = {}
+    half = 1.0 if prior.n_classes == 2 else 0.5  # prior covariance of one class, as in laplace_mode
+    for k, w, mode in zip(candidates, weights.tolist(), modes):
+        dual = (w * half * (prior.unit * k.amplitude**2)) * mode.alpha
+        pulls[k.kernel] = pulls[k.kernel] + dual if k.kernel in pulls else dual
+        if k.ridge is not None:
+            r = RIDGES.index(k.ridge)
+            coef, intercept = coef + w * prior.heads[r, ...], intercept + w * prior.offsets[r, ...]
+    for kernel, dual in pulls.items():
+        more, constant = prior.head_from_dual(Z, kernel, dual)
+        coef, intercept = coef + more, intercept + constant
+    return coef, intercept
+
+
+def _temperature(scores: Array, y: Array, c: Array, n_classes: int) -> float:
+    """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1."""
+    xp = array_namespace(scores)
+    grid = np.exp(np.linspace(-2.5, 2.5, 101))
+    likelihood = np.array([float(xp.sum(c * log_likelihood(float(t) * scores, y, n_classes))) for t in grid])
+    value = likelihood - 0.5 * (np.log(grid) / 0.5) ** 2
+    return float(grid[int(np.argmax(value))])
+
+
+def _some_rows(y: np.ndarray, limit: int) -> np.ndarray:
+    """At most about `limit` row indices, evenly spaced within each class; at least two of a class that has two."""
+    if len(y) <= limit:
+        return np.arange(len(y))
+    rows = []
+    for k in np.unique(y):
+        own = np.flatnonzero(y == k)
+        n = min(len(own), max(2, round(limit * len(own) / len(y))))
+        rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
+    return np.sort(np.concatenate(rows))
+
+
+def _columns(prior: SourcePrior, v: Array) -> Array:
+    return v[:, None] if prior.n_classes == 2 else v
+
+
+def _flat(prior: SourcePrior, v: Any) -> Any:
+    return v[:, 0] if prior.n_classes == 2 else v

@@ -1,0 +1,173 @@
+"""What a source says about the head of a shifted target, as a small family of Gaussian priors.
+
+A prior is a centre (nothing, or the source's linear discriminant at one of four ridges), a covariance of the deviation
+from it (Euclidean, whitened by the within-class covariance, or Euclidean plus the span of the source heads) and an
+amplitude. Small ridges give the sharpest source head, large ones spread over all features that predict the source:
+together the heads span a rational Krylov space of the source, the graded counterpart of the first d ranked features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.moments import Array, SourceMoments
+
+RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
+METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
+AMPLITUDES = (3.0, 12.0)  # prior deviation of a logit at a typical source row; the centre has size 1
+INTERCEPT = 0.03  # share of the intercept in the prior variance of a logit
+KERNELS = ("euclidean", "metric", "euclidean+heads")
+
+
+class Candidate(NamedTuple):
+    """One prior: `ridge` of the source head at its centre (None: centred on zero), covariance, amplitude."""
+
+    ridge: float | None
+    kernel: str
+    amplitude: float
+
+
+CANDIDATES = tuple(Candidate(r, k, a) for k in KERNELS for a in AMPLITUDES for r in (None, *RIDGES))
+
+
+@dataclass(frozen=True, eq=False)
+class SourcePrior:
+    """The family for one source, from its moments alone; no source row is needed afterwards.
+
+    Attributes
+    ----------
+    centre : array (D,)
+        Mean of the class means: scores are affine in z - centre.
+    heads, offsets : arrays (R, K', D), (R, K')
+        Source discriminants, one per ridge, scaled so that the root mean square margin of a source row is `unit`^2;
+        K' = 1 (a difference of logits) for two classes, K centred logits for more.
+    metric : array (D, D)
+        Inverse of the shrunk within-class covariance.
+    norms : tuple of float
+        Mean squared length of a source row under the Euclidean, metric and head features.
+    unit : float
+        1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
+        probability e / (1 + e). The centre has size unit^2 because the best of the others counts, not their mean;
+        prior variances have a factor `unit`.
+    """
+
+    n_classes: int
+    centre: Array
+    heads: Array
+    offsets: Array
+    metric: Array
+    norms: tuple[float, float, float]
+    unit: float
+
+    @classmethod
+    def from_moments(cls, moments: SourceMoments) -> SourcePrior:
+        xp = array_namespace(moments.mean)
+        n_classes, D = len(moments.classes), moments.n_features
+        if n_classes < 2:
+            raise ValueError(f"moments have {n_classes} class: priors need a source with at least two classes.")
+        centre = xp.mean(moments.mean, axis=0)
+        within = moments.within_covariance()
+        level = float(xp.sum(xp.linalg.diagonal(within))) / D
+        level = level if level > 0 else 1.0
+        eye = xp.eye(D, dtype=within.dtype, device=device(within))
+        unit = 1.0 + math.log(n_classes - 1.0)
+        pairs = [_head(moments, centre, within + (r * level) * eye, unit**2) for r in RIDGES]
+        heads, offsets = (xp.stack([p[i] for p in pairs]) for i in (0, 1))
+        metric = xp.linalg.inv(within + (METRIC_RIDGE * level) * eye)
+        norms = (
+            _spread(moments, centre, eye),
+            _spread(moments, centre, metric),
+            _head_spread(moments, centre, heads, offsets),
+        )
+        return cls(n_classes, centre, heads, offsets, metric, norms, unit)
+
+    def scores(self, Z: Array) -> Array:
+        """Logits of the source heads, (M, R, K')."""
+        xp = array_namespace(self.heads)
+        return xp.tensordot(Z - self.centre, self.heads, axes=([1], [2])) + self.offsets
+
+    def grams(self, Z: Array, W: Array | None = None) -> dict[str, Array]:
+        """Prior covariance of scores between rows of Z and of W (or of Z), one matrix per kernel, at amplitude 1."""
+        xp = array_namespace(self.heads)
+        A = Z - self.centre
+        B = A if W is None else W - self.centre
+        euclidean = A @ xp.matrix_transpose(B) / self.norms[0]
+        metric = (A @ self.metric) @ xp.matrix_transpose(B) / self.norms[1]
+        S = xp.reshape(self.scores(Z), (Z.shape[0], -1))
+        T = S if W is None else xp.reshape(self.scores(W), (W.shape[0], -1))
+        heads = S @ xp.matrix_transpose(T) / self.norms[2]
+        both = 0.5 * (euclidean + heads)
+        return {k: g + INTERCEPT for k, g in zip(KERNELS, (euclidean, metric, both))}
+
+    def centre_scores(self, S: Array, ridge: float | None) -> Array:
+        """Prior mean of the scores, (M, K') from S = scores(Z)."""
+        return 0.0 * S[:, 0, :] if ridge is None else S[:, RIDGES.index(ridge), :]
+
+    def head_from_dual(self, Z: Array, kernel: str, alpha: Array) -> tuple[Array, Array]:
+        """Coefficients (K', D) and intercept (K') at `centre` of the deviation k(., Z) alpha, alpha (M, K')."""
+        xp = array_namespace(self.heads)
+        a = xp.matrix_transpose(alpha)
+        pull, constant = a @ (Z - self.centre), INTERCEPT * xp.sum(alpha, axis=0)
+        if kernel == "euclidean":
+            return pull / self.norms[0], constant
+        if kernel == "metric":
+            return (pull @ self.metric) / self.norms[1], constant
+        S = xp.reshape(self.scores(Z), (Z.shape[0], -1))
+        H = xp.reshape(self.heads, (-1, self.heads.shape[-1]))
+        weights = (a @ S) / self.norms[2]
+        coef = 0.5 * (pull / self.norms[0] + weights @ H)
+        return coef, constant + 0.5 * weights @ xp.reshape(self.offsets, (-1,))
+
+
+def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tuple[Array, Array]:
+    """Discriminant with covariance A, as logits in z - centre: coef (K', D), intercept (K')."""
+    xp = array_namespace(A)
+    M = moments.mean - centre
+    coef = xp.matrix_transpose(xp.linalg.solve(A, xp.matrix_transpose(M)))
+    share = moments.weight / moments.total_weight
+    intercept = xp.log(xp.maximum(share, xp.full_like(share, 1e-12))) - 0.5 * xp.sum(coef * M, axis=1)
+    if len(moments.classes) == 2:
+        coef, intercept = coef[1:, :] - coef[:1, :], intercept[1:] - intercept[:1]
+    else:
+        coef, intercept = coef - xp.mean(coef, axis=0), intercept - xp.mean(intercept)
+    size = _margin(moments, M, coef, intercept)
+    size = target / size if size > 0 else 0.0
+    return coef * size, intercept * size
+
+
+def _margin(moments: SourceMoments, M: Array, coef: Array, intercept: Array) -> float:
+    """Root mean square over source rows of the logit of the true class minus the mean of the others."""
+    xp = array_namespace(M)
+    n = len(moments.classes)
+    if n == 2:
+        V, b = xp.concat([-coef, coef]), xp.concat([-intercept, intercept])
+    else:  # centred logits: the mean of the others is -l / (n - 1)
+        V, b = coef * (n / (n - 1.0)), intercept * (n / (n - 1.0))
+    noise = xp.sum((V @ moments.within_covariance()) * V, axis=1)
+    mean = xp.sum(V * M, axis=1) + b
+    share = moments.weight / moments.total_weight
+    return math.sqrt(max(float(xp.sum(share * (noise + mean * mean))), 0.0))
+
+
+def _spread(moments: SourceMoments, centre: Array, metric: Array) -> float:
+    """Mean of (z - centre)' metric (z - centre) over source rows."""
+    xp = array_namespace(metric)
+    M = moments.mean - centre
+    share = moments.weight / moments.total_weight
+    total = float(xp.sum(moments.within_covariance() * metric) + xp.sum(share * xp.sum((M @ metric) * M, axis=1)))
+    return total if total > 0 else 1.0
+
+
+def _head_spread(moments: SourceMoments, centre: Array, heads: Array, offsets: Array) -> float:
+    """Mean over source rows of the squared logits of all heads together."""
+    xp = array_namespace(heads)
+    H, b = xp.reshape(heads, (-1, heads.shape[-1])), xp.reshape(offsets, (-1,))
+    noise = float(xp.sum((H @ moments.within_covariance()) * H))
+    mean = (moments.mean - centre) @ xp.matrix_transpose(H) + b
+    share = moments.weight / moments.total_weight
+    total = noise + float(xp.sum(share * xp.sum(mean * mean, axis=1)))
+    return total if total > 0 else 1.0
