@@ -33,5 +33,9 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# Warnings are errors; nothing is fetched. The site is in site/index.html.
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
+
 clean:
 	rm -rf $(VENV) build dist site
