@@ -178,7 +178,7 @@ def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
     labels = np.array(["ant", "bee", "cat", "dog"])[y]
     np.savez(tmp_path / "zoo.npz", embeddings=X, y=labels, split=(np.arange(400) >= 200).astype(int))
     data = [{"name": "zoo", "table": "zoo.npz", "source": "split == 0", "targets": {"later": "split == 1"}}]
-    plan = parse_plan({**plan_values, "data": data, "n_features": [1, 3, "all"], "shots": [5]})
+    plan = parse_plan({**plan_values, "data": data, "n_features": [1, 3, "all"], "shots": [5], "selection": "support"})
     run_sweep(plan, tmp_path / "out", data=tmp_path)
     rows = _rows(tmp_path / "out")
     best = max(r["accuracy"] for r in rows if r["method"] == "pro2")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pro2.estimators.projection import DEFAULT_RIDGE, Projection, input_scale
 from pro2.experiments.heads import Features
 from pro2.experiments.methods import BasisMethod
 from pro2.linalg.moments import SourceMoments
@@ -17,21 +18,19 @@ _JOINT_SIZE = 64
 
 
 def _projection(X: np.ndarray, y: np.ndarray, n: int, **options: Any) -> Features:
-    from pro2.estimators import Projection
-
     fitted = Projection(n, **options).fit(X, y)
     rows = fitted.components_ * fitted.norms_[:, None]
     return Features(fitted.mean_, fitted.scale_, rows, unit=fitted.scale == "unit")
 
 
 def _krylov(
-    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = 1.0, scale: str | None = "standard"
+    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = DEFAULT_RIDGE, scale: str | None = "standard"
 ) -> Features:
     return _projection(X, y, n, ridge=ridge, scale=scale)
 
 
 def _logistic(
-    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = 1.0, scale: str | None = "standard"
+    X: np.ndarray, y: np.ndarray, n: int, seed: int | None, ridge: float = DEFAULT_RIDGE, scale: str | None = "standard"
 ) -> Features:
     return _projection(X, y, n, solver="logistic", ridge=ridge, scale=scale)
 
@@ -123,8 +122,6 @@ def _unit(X: np.ndarray, scale: str | None) -> np.ndarray:
 
 def _scaling(X: np.ndarray, scale: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Source mean and what each feature is divided by, as `Projection` has it."""
-    from pro2.estimators.projection import input_scale
-
     X = _unit(X, scale)
     return X.mean(axis=0, dtype=np.float64), input_scale(X.var(axis=0, dtype=np.float64), scale)
 

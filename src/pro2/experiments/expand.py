@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pro2.experiments.methods import find_method
+from pro2.experiments.methods import all_parameters, find_method
 from pro2.experiments.plan import MethodSpec, Plan
 from pro2.experiments.problems import Problem
 
@@ -34,7 +34,8 @@ class Setting:
 class Batch:
     """Runs that share data, target, shots and method: `seeds` x `settings`, executed as one piece.
 
-    ``keys[i][j]`` belongs to ``seeds[i]`` and ``settings[j]``.
+    ``keys[i][j]`` belongs to ``seeds[i]`` and ``settings[j]``. With `support`, every run also gets its leave-one-out
+    loss on the few labelled rows, which costs about as much as the fits.
     """
 
     measure: str
@@ -46,6 +47,7 @@ class Batch:
     seeds: tuple[int, ...]
     settings: tuple[Setting, ...]
     keys: tuple[tuple[str, ...], ...]
+    support: bool = False
 
     @property
     def id(self) -> str:
@@ -112,6 +114,7 @@ def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec) -> It
                 yield Batch(measure, problem.name, target, method, 0, 0, seeds, (), ())
             continue
         counts = problem.label_counts(target)
+        support = plan.selection == "support"
         for shots in plan.shots:
             need = shots + plan.validation + plan.min_test
             if min(counts.values()) < need:
@@ -122,7 +125,7 @@ def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec) -> It
                 )
                 yield Skip(problem.name, target, shots, None, why)
             else:
-                yield Batch(measure, problem.name, target, method, shots, plan.validation, plan.seeds, (), ())
+                yield Batch(measure, problem.name, target, method, shots, plan.validation, plan.seeds, (), (), support)
 
 
 def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Setting, ...], list[Skip]]:
@@ -158,8 +161,9 @@ def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) ->
         "target": problem.target_digest(batch.target),
         "shots": batch.shots,
         "n_val": batch.n_val,
+        "support": batch.support,
         "method": batch.method.method,
-        "params": batch.method.params,
+        "params": all_parameters(batch.method),
     }
     base = hashlib.sha256(_canonical(what))
     tails = [_canonical([s.n_features, s.l2, s.params]) for s in settings]
@@ -178,7 +182,7 @@ def _finish(state: Any, tail: bytes) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def missing(batch: Batch, done: set[str]) -> Iterator[Batch]:

@@ -19,6 +19,7 @@ from pro2.experiments.problems import Problem
 
 if TYPE_CHECKING:
     from pro2.experiments.expand import Batch, Setting
+    from pro2.linalg.logistic import LogisticFit
 
 
 class PreparedKey(NamedTuple):
@@ -43,7 +44,7 @@ class Method(Protocol):
     @property
     def seeded(self) -> bool: ...  # the fit on source depends on the seed
 
-    def check(self, params: Mapping[str, Any]) -> None: ...
+    def parameters(self) -> dict[str, Any]: ...  # names and defaults
 
     def n_components(self, asked: int) -> int: ...
 
@@ -81,11 +82,8 @@ class BasisMethod:
     joint: int | None = None
     probed: bool = True
 
-    def check(self, params: Mapping[str, Any]) -> None:
-        known = list(inspect.signature(self.fit).parameters)[4:]
-        for name in params:
-            if name not in known:
-                raise ValueError(f"unknown parameter {name!r}{suggest(name, known) or f'; known: {known}'}")
+    def parameters(self) -> dict[str, Any]:
+        return {p.name: p.default for p in list(inspect.signature(self.fit).parameters.values())[4:]}
 
     def n_components(self, asked: int) -> int:
         return asked if self.joint is None else 0
@@ -98,20 +96,31 @@ class BasisMethod:
         return self.fit(X, y, key.n_components, key.seed, **dict(key.params), **dict(key.point))
 
     def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
-        from pro2.linalg.selection import loo_loss, loo_path
-
         features = [prepared[key] for key in prepared_keys(batch)]
         sizes, l2 = grid_axes(batch.settings)
         X, y = problem.X[draws.few], problem.y[draws.few]
         Z = _transform(features, X, sizes[-1])
-        fit, scores = loo_path(Z, y, sizes, l2, n_classes=problem.n_classes)
+        fit, loss = _fit(Z, y, sizes, l2, problem.n_classes, batch.support)
         at = (slice(None), [sizes.index(s.n_features or 0) for s in batch.settings],
               [l2.index(s.l2 or 0.0) for s in batch.settings])  # fmt: skip
         coef, intercept = fit.coef[at], fit.intercept[at]
         if problem.n_classes == 2:
             coef, intercept = coef[:, :, None], intercept[:, :, None]
         W, b = _original(features, coef, intercept)
-        return Heads(W, b, loo_loss(scores, y, problem.n_classes)[at], features[0].unit)
+        return Heads(W, b, None if loss is None else loss[at], features[0].unit)
+
+
+def _fit(
+    Z: np.ndarray, y: np.ndarray, sizes: list[int], l2: list[float], n_classes: int, support: bool
+) -> tuple[LogisticFit, np.ndarray | None]:
+    """All probes of a batch, and with `support` their leave-one-out losses (S, n_d, n_l2)."""
+    from pro2.linalg.logistic import fit_path
+    from pro2.linalg.selection import loo_loss, loo_path
+
+    if not support:
+        return fit_path(Z, y, sizes, l2, n_classes=n_classes), None
+    fit, scores = loo_path(Z, y, sizes, l2, n_classes=n_classes)
+    return fit, loo_loss(scores, y, n_classes)
 
 
 def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
@@ -141,11 +150,8 @@ class EstimatorMethod:
     probed: bool = False
     seeded: bool = False
 
-    def check(self, params: Mapping[str, Any]) -> None:
-        known = list(self._class()().get_params())
-        for name in params:
-            if name not in known:
-                raise ValueError(f"unknown parameter {name!r}{suggest(name, known) or f'; known: {known}'}")
+    def parameters(self) -> dict[str, Any]:
+        return dict(self._class()().get_params())
 
     def _class(self) -> Any:
         import pro2.estimators
@@ -210,8 +216,13 @@ def list_estimators() -> list[str]:
 def check_methods(specs: Sequence[MethodSpec]) -> None:
     """Unknown methods and parameters are errors before anything runs."""
     for spec in specs:
-        method = find_method(spec)
-        try:
-            method.check({**dict(spec.params), **dict(spec.grid)})
-        except ValueError as error:
-            raise ValueError(f"method {spec.name} ({spec.method}): {error}") from error
+        known = list(find_method(spec).parameters())
+        for name in (*dict(spec.params), *dict(spec.grid)):
+            if name not in known:
+                hint = suggest(name, known) or f"; known: {', '.join(known) or 'none'}"
+                raise ValueError(f"method {spec.name} ({spec.method}): unknown parameter {name!r}{hint}")
+
+
+def all_parameters(spec: MethodSpec) -> dict[str, Any]:
+    """Parameters with defaults filled in: what a key must know, for a default may change."""
+    return {**find_method(spec).parameters(), **dict(spec.params)}

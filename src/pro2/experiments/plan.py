@@ -62,7 +62,7 @@ class Plan:
 
     `validation` is the number of held-out target rows per label that `selection = "validation"` may look at; they are
     never test rows. A cell that leaves fewer than `min_test` test rows of a label is left out. `selection` decides how
-    the report chooses a setting and changes no result, so it is in no key.
+    the report chooses a setting; "support" also makes every run compute its leave-one-out loss on the few labels.
     """
 
     name: str

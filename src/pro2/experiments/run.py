@@ -122,6 +122,7 @@ def run_sweep(
     batches, skips = expand(plan, problems)
     with ResultStore(out) as store:
         write_json(store.folder / "plan.json", plan.to_dict())
+        torn = len(store.torn())
         runner = make_engine(engine, problems, n_workers, address)
         try:
             limit = _limit(batches, problems, runner.n_workers, memory)
@@ -129,7 +130,7 @@ def run_sweep(
             _run_all(store, batches, problems, runner, limit, retry, _Reporter(state, start, progress))
         finally:
             runner.close()
-        return _finish(store, plan, batches, problems, skips, state, start)
+        return _finish(store, plan, batches, problems, skips, state, start, torn)
 
 
 def estimate_sweep(
@@ -258,13 +259,13 @@ def _finish(
     skips: list[Skip],
     state: Progress,
     start: float,
+    torn: int,
 ) -> SweepSummary:
     store.refresh()
     write_view(store, batches)
     failures = {f.keys: f for key, f in store.failures.items()}.values()
     write_json(store.folder / FAILURES, [f.__dict__ for f in failures])
     seconds = time.perf_counter() - start
-    torn = len(store.torn())
     write_json(store.folder / SUMMARY, _summary(plan, problems, store, skips, state, seconds, torn))
     done, failed = state.n_done, state.n_failed
     return SweepSummary(store.folder, state.n_runs, state.n_before, done, failed, tuple(skips), seconds, torn)
