@@ -13,7 +13,7 @@ from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import CANDIDATES, RIDGES, Candidate, SourcePrior
 
 ROWS = 128  # priors are weighed on at most this many rows (fewer for many classes); the best are then fitted on all
-KEEP = 4  # priors kept when there are more rows
+KEEP = 4  # priors kept when there are more rows, for two classes; half as many for more
 BATCH = 1 << 22  # numbers in one batch of systems: 32 MB
 
 
@@ -58,7 +58,7 @@ def average_head(
         at = xp.asarray(rows, device=device(Z))
         part = [xp.take(v, at, axis=0) for v in (Z, y, c)]
         _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates)
-        candidates = tuple(candidates[i] for i in np.argsort(-weights)[:KEEP])
+        candidates = tuple(candidates[i] for i in np.argsort(-weights)[: KEEP if prior.n_classes == 2 else KEEP // 2])
     modes, loo, weights = _weigh(prior, Z, y, c, candidates)
     scores = _flat(prior, sum(float(w) * m.loo_scores for w, m in zip(weights, modes)))
     t = _temperature(scores, y, c, prior.n_classes)
@@ -91,7 +91,7 @@ def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates:
         K = xp.stack([(prior.unit * k.amplitude**2) * grams[k.kernel] for k in part])
         offset = xp.stack([prior.centre_scores(S, k.ridge) for k in part])
         offset = offset[..., 0] if prior.n_classes == 2 else offset
-        mode = laplace_mode(K, offset, y, c, prior.n_classes)
+        mode = laplace_mode(K, offset, y, c, prior.n_classes, tol=1e-7 if prior.n_classes == 2 else 1e-5)
         modes += [Mode(*(_columns(prior, v[i, ...]) for v in mode)) for i in range(len(part))]
     return modes
 

@@ -149,8 +149,8 @@ class _Softmax:
 
     def derivatives(self, f: Array) -> tuple[Array, Array]:
         P = _softmax(self.xp, f)
-        # by rows, diag(p) - pp' is at most 2 diag(p (1 - p)); equal to it for two classes
-        return self.c * (self.Y - P), 2.0 * self.c * P * (1.0 - P)
+        # diag(p) - pp' lies between about one and two times diag(p (1 - p)): the middle converges fastest
+        return self.c * (self.Y - P), 1.5 * self.c * P * (1.0 - P)
 
     def step(self, alpha: Array, f: Array, slope: Array, h: Array) -> Array:
         xp, S = self.xp, self.xp.sqrt(self.xp.matrix_transpose(h))  # classes first: (..., K, M)
