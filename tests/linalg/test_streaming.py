@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def _same(a: SourceMoments, b: SourceMoments, rtol=1e-10):
 
 def _chunks(X, y, sizes=(1, 200, 2, 397)):
     edges = np.cumsum((0, *sizes))
-    return [(X[a:b], y[a:b]) for a, b in zip(edges[:-1], edges[1:])]
+    return [(X[a:b], y[a:b]) for a, b in pairwise(edges)]
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["cat", "dog", "owl"]])

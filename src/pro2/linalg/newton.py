@@ -7,10 +7,13 @@ Targets y may be soft (between 0 and 1); o is an offset (the scores of a prior m
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace, device
 
+from pro2.linalg import fused
+from pro2.linalg.batches import Finished, host_pieces, in_threads, pick
 from pro2.linalg.moments import Array
 
 
@@ -24,6 +27,14 @@ class Primal:
         bound = (c[..., None, :] @ xp.abs(Z))[..., 0, :]
         self.bound = xp.where(bound > 0, bound, xp.ones_like(bound))
         self.size = Z.shape[-1]
+
+    def at(self, part: Any, ndim: int) -> Primal:
+        """The same for a part of the leading axis; ndim is the number of batch axes."""
+        some = object.__new__(Primal)
+        some.xp, some.size = self.xp, self.size
+        some.Z, some.l2 = pick(self.Z, part, ndim + 2), pick(self.l2, part, ndim)
+        some.bound = pick(self.bound, part, ndim + 1)
+        return some
 
     def scores(self, theta: Array) -> Array:
         return (self.Z @ theta[..., None])[..., 0]
@@ -62,6 +73,14 @@ class Dual:
         self.c = xp.where(c > 0, c, xp.ones_like(c))
         self.size = K.shape[-1]
 
+    def at(self, part: Any, ndim: int) -> Dual:
+        """The same for a part of the leading axis; ndim is the number of batch axes."""
+        some = object.__new__(Dual)
+        some.xp, some.size = self.xp, self.size
+        some.K, some.l2 = pick(self.K, part, ndim + 2), pick(self.l2, part, ndim)
+        some.c = pick(self.c, part, ndim + 1)
+        return some
+
     def scores(self, theta: Array) -> Array:
         return (self.K @ theta[..., None])[..., 0]
 
@@ -95,50 +114,114 @@ def newton(
 ) -> tuple[Array, Array, Array, int]:
     """Minimise over (theta, b) for every problem of the batch; each has its own step length and stops on its own.
 
-    Returns theta (*shape, n), b (*shape), kkt (*shape) and the number of iterations.
+    Returns theta (*shape, n), b (*shape), kkt (*shape) and the number of iterations. Large batches on the host are
+    solved in pieces that fit the cache, on as many threads as BLAS may use; where `pro2.linalg.fused` has a kernel for
+    them, that solves them first and only what it leaves open comes here.
     """
-    xp, zero = space.xp, xp_zeros(c)
-    theta, b, kkt = zero(*shape, space.size), zero(*shape), zero(*shape)
-    s = zero(*shape, c.shape[-1])
-    value = loss(xp, offset + s, y, c)
-    live = value == value
-    worst = xp.full_like(kkt, float("inf"))
-    n_iter = 0
+    args = (space, y, c, offset, shape, tol, max_iter)
+    fit = fused.newton(*args) if isinstance(space, Primal) else None
+    return _in_pieces(*args) if fit is None else _finish(fit, *args)
+
+
+def _finish(fit: tuple[Array, Array, Array, int], space: Any, y: Array, c: Array, offset: Array, shape: Any, tol: float,
+            max_iter: int) -> tuple[Array, Array, Array, int]:  # fmt: skip
+    """Problems that a kernel did not bring below the tolerance, once more by the plain path; the better one stays."""
+    xp, (theta, b, kkt, n_iter) = space.xp, fit
+    open_ = ~(kkt <= tol)
+    if not bool(xp.any(open_)):
+        return fit
+    (index,) = xp.nonzero(open_)
+    y, c, offset = (pick(a, index, 2) for a in (y, c, offset))
+    again = _in_pieces(space.at(index, 1), y, c, offset, (index.shape[0],), tol, max_iter)
+    better = ~(again[2] >= xp.take(kkt, index, axis=0))
+    for old, new in zip((theta, b, kkt), again):
+        kept = xp.take(old, index, axis=0)
+        old[index] = xp.where(better[:, None] if old.ndim > 1 else better, new, kept)
+    return theta, b, kkt, max(n_iter, again[3])
+
+
+def _in_pieces(
+    space: Primal | Dual, y: Array, c: Array, offset: Array, shape: tuple[int, ...], tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int]:
+    solve: Any = partial(_newton, tol=tol, max_iter=max_iter)
+    pieces = host_pieces(c, shape, space.size * c.shape[-1])
+    if len(pieces) < 2:
+        return solve(space, y, c, offset, shape)
+    n = len(shape)
+
+    def solve_piece(part: slice) -> tuple[Array, Array, Array, int]:
+        here = [pick(a, part, n + 1) for a in (y, c, offset)]
+        return solve(space.at(part, n), *here, shape=(part.stop - part.start, *shape[1:]))
+
+    theta, b, kkt, n_iter = zip(*in_threads(solve_piece, pieces))
+    xp = space.xp
+    return xp.concat(theta), xp.concat(b), xp.concat(kkt), max(n_iter)
+
+
+def _newton(
+    space: Primal | Dual, y: Array, c: Array, offset: Array, shape: tuple[int, ...], *, tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int]:
+    xp, zero, n = space.xp, xp_zeros(c), len(shape)
+    theta, b, kkt, s = zero(*shape, space.size), zero(*shape), zero(*shape), zero(*shape, c.shape[-1])
+    value, p = evaluate(xp, offset + s, y, c)
+    live, worst = value == value, xp.full_like(kkt, float("inf"))
+    finished, n_iter = Finished(xp, c, shape), 0
     for n_iter in range(1, max_iter + 1):
-        p = sigmoid(xp, offset + s + b[..., None])
-        g, h = c * (p - y), c * p * (1.0 - p)
+        g = c * (p - y)
         kkt = xp.maximum(space.residual(theta, g), xp.abs(xp.sum(g, axis=-1)))
         live = live & (kkt > tol)
-        if not bool(xp.any(live)):
+        go_on, stay = finished.leave(live, (theta, b, kkt))
+        if not go_on:
             break
-        dtheta, db = space.step(theta, g, h)
-        ds = space.scores(dtheta)
-        t, new = _line_search(space, (theta, s, b), (dtheta, ds, db), value, live, y, c, offset)
-        theta, s, b = theta + t[..., None] * dtheta, s + t[..., None] * ds, b + t * db
+        if stay is not None:
+            space = space.at(stay, n)
+            y, c, offset, g, p, theta, s = (pick(a, stay, n + 1) for a in (y, c, offset, g, p, theta, s))
+            b, kkt, value, live, worst = (pick(a, stay, n) for a in (b, kkt, value, live, worst))
+        dtheta, db = space.step(theta, g, c * p * (1.0 - p))
+        step = (dtheta, space.scores(dtheta), db)
+        t, new, p = _line_search(space, (theta, s, b), step, value, live, y, c, offset)
+        theta, s, b = theta + t[..., None] * dtheta, s + t[..., None] * step[1], b + t * db
         # rounding allows no further descent: neither the objective nor the gradient falls any more
         stuck = (new >= value - rounding(xp, value)) & (kkt >= 0.5 * worst)
         live, worst, value = live & ~stuck, xp.minimum(worst, kkt), new
+    theta, b, kkt = finished.all((theta, b, kkt))
     return theta, b, kkt, n_iter
 
 
 def _line_search(
     space: Primal | Dual, at: tuple[Array, ...], step: tuple[Array, ...], value: Array, live: Array, y: Array,
     c: Array, offset: Array,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Halve each problem's step until its objective does not rise; finished problems get step 0."""
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Halve each problem's step until its objective does not rise; finished problems get step 0.
+
+    Returns the step lengths, the objectives and the probabilities there.
+    """
     xp = space.xp
     (theta, s, b), (dtheta, ds, db) = at, step
     t = xp.where(live, xp.ones_like(value), xp.zeros_like(value))
     ceiling = value + rounding(xp, value)
     for _ in range(40):
-        f = offset + s + t[..., None] * ds + (b + t * db)[..., None]
-        new = loss(xp, f, y, c) + space.penalty(theta + t[..., None] * dtheta, s + t[..., None] * ds)
+        moved = s + t[..., None] * ds
+        new, p = evaluate(xp, offset + moved + (b + t * db)[..., None], y, c)
+        new = new + space.penalty(theta + t[..., None] * dtheta, moved)
         rises = ~(new <= ceiling) & live
         if not bool(xp.any(rises)):
-            return t, new
+            return t, new, p
         t = xp.where(rises, 0.5 * t, t)
     t = xp.where(rises, xp.zeros_like(t), t)
-    return t, xp.where(rises, value, new)
+    return (
+        t,
+        xp.where(rises, value, new),
+        evaluate(xp, offset + s + t[..., None] * ds + (b + t * db)[..., None], y, c)[1],
+    )
+
+
+def evaluate(xp: Any, f: Array, y: Array, c: Array) -> tuple[Array, Array]:
+    """Log-loss (see `loss`) and probabilities of scores f, from one exponential."""
+    e = xp.exp(-xp.abs(f))
+    soft = xp.maximum(f, xp.zeros_like(f)) + xp.log1p(e)
+    high = 1.0 / (1.0 + e)
+    return xp.sum(c * (soft - y * f), axis=-1), xp.where(f >= 0, high, e * high)
 
 
 def sigmoid(xp: Any, f: Array) -> Array:

@@ -196,7 +196,8 @@ class _Sums(NamedTuple):
 
 def _walk(batches: Callable[[], Batches], classes: Sequence[Any], theta: np.ndarray | None, l2: float) -> _Sums:
     """Objective, gradient and Hessian at theta = (w, b), all from one pass; products in the precision of X."""
-    rows, value, gradient, bound, hessian = 0, 0.0, 0.0, 0.0, 0.0
+    rows, value = 0, 0.0
+    gradient = bound = hessian = np.zeros(1)
     for X, y in batches():
         _, codes = encode(y, classes)
         X = host(X)

@@ -1,0 +1,65 @@
+"""Chooses a compiled kernel for many small two-class problems: numba on the host, Triton on a CUDA device.
+
+A kernel keeps one problem in the cache or in registers from its first iteration to its last. It is optional: `newton`
+gives the same solutions without it, and takes over whatever a kernel does not bring below the tolerance.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+from typing import Any
+
+from array_api_compat import is_numpy_array, is_torch_array
+
+from pro2.linalg.batches import host_pieces, in_threads
+from pro2.linalg.moments import Array
+
+WORTHWHILE = 1 << 22  # numbers in the batch: below, the plain path ends before a kernel has been loaded
+WIDEST = 64  # features: beyond, LAPACK on single matrices is as fast
+
+
+def newton(
+    space: Any, y: Array, c: Array, offset: Array, shape: tuple[int, ...], tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int] | None:
+    """Like `pro2.linalg.newton.newton` for a `Primal` space; None where no kernel applies."""
+    Z = space.Z
+    if len(shape) != 1 or Z.ndim != 3 or Z.shape[0] != shape[0] or Z.shape[-1] > WIDEST:
+        return None
+    if Z.shape[0] * Z.shape[1] * Z.shape[2] < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
+        return None
+    if is_numpy_array(Z) and _has("numba"):
+        return _numba(space, y, c, offset, shape, tol, max_iter)
+    if is_torch_array(Z) and Z.device.type == "cuda" and _has("triton"):
+        from pro2.linalg import fused_triton
+
+        return fused_triton.newton(space, y, c, offset, shape, tol, max_iter)
+    return None
+
+
+@cache
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _numba(
+    space: Any, y: Array, c: Array, offset: Array, shape: tuple[int, ...], tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int]:
+    import numpy as np
+
+    from pro2.linalg.fused_numba import solve_range
+
+    kernel: Any = solve_range
+    T, M, p = space.Z.shape
+    y, c, offset = (np.broadcast_to(a, (T, M)) for a in (y, c, offset))
+    l2 = np.broadcast_to(space.l2, (T,))
+    theta, b, kkt = (np.empty(s, space.Z.dtype) for s in ((T, p), (T,), (T,)))
+    n_iter = np.zeros(T, np.int64)
+
+    def solve(part: slice) -> None:
+        data, results = ([a[part] for a in group] for group in ((space.Z, y, c, offset, l2), (theta, b, kkt, n_iter)))
+        kernel(*data, tol, max_iter, *results)
+
+    in_threads(solve, host_pieces(c, shape, M * p) or [slice(0, T)])
+    return theta, b, kkt, int(n_iter.max())
