@@ -1,0 +1,84 @@
+"""Choosing one setting per method and cell from finished runs: the three rules, and what each of them looks at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+EXPLAINED = {
+    "validation": (
+        "by held-out target labels",
+        "For every method, target, number of shots and seed, the setting with the best accuracy on held-out target "
+        "rows was taken; accuracy is reported on other rows. This is the paper's protocol: it uses more target labels "
+        "than the shots say.",
+    ),
+    "oracle": (
+        "by test accuracy (oracle)",
+        "For every method, target and number of shots, the setting with the best mean test accuracy over seeds was "
+        "taken. This is an upper limit, not something a user could reach: the choice has seen the test labels.",
+    ),
+    "support": (
+        "by the few labels alone",
+        "For every method, target, number of shots and seed, the setting with the smallest leave-one-out loss on the "
+        "few labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
+    ),
+}  # fmt: skip
+
+_COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
+
+
+def select(rows: Iterable[Row], rule: str, keep: tuple[str, ...] = ()) -> list[Row]:
+    """One row for each data, target, shots, method and seed.
+
+    Parameters
+    ----------
+    rows : rows of ``results.parquet``
+        Only those that measure accuracy are looked at.
+    rule : {"validation", "oracle", "support"}
+    keep : column names
+        Choose within each value of these, e.g. ``("n_features",)`` for the best penalty of every dimension.
+    """
+    if rule not in EXPLAINED:
+        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, EXPLAINED))}")
+    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["measure"] == "accuracy":
+            cells[cell_of(row, *keep)].append(row)
+    return [row for cell in cells.values() for row in _choose(cell, rule)]
+
+
+def cell_of(row: Row, *more: str) -> tuple[Any, ...]:
+    """What runs are compared within: data, target, shots, method."""
+    return tuple(row[name] for name in ("data", "target", "shots", "method", *more))
+
+
+def _choose(cell: list[Row], rule: str) -> list[Row]:
+    by_setting: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    by_seed: dict[int, list[Row]] = defaultdict(list)
+    for row in cell:
+        by_setting[row["n_features"], row["l2"], row["params"]].append(row)
+        by_seed[row["seed"]].append(row)
+    if len(by_setting) == 1:
+        return cell
+    if rule == "oracle":
+        return max(by_setting.values(), key=lambda r: (sum(x["accuracy"] for x in r) / len(r), *_simplicity(r[0])))
+    _check_scores(cell, rule)
+    column, sign = _COLUMN[rule], 1 if rule == "validation" else -1
+    return [max(runs, key=lambda r: (sign * r[column], *_simplicity(r))) for runs in by_seed.values()]
+
+
+def _simplicity(row: Row) -> tuple[float, float]:
+    """Ties go to fewer features, then to the larger penalty."""
+    return -(row["n_features"] or 0), row["l2"] or 0.0
+
+
+def _check_scores(cell: list[Row], rule: str) -> None:
+    if any(row[_COLUMN[rule]] is None for row in cell):
+        need = "validation = 25 (rows per label)" if rule == "validation" else 'selection = "support"'
+        raise ValueError(
+            f"selection {rule!r} needs the column {_COLUMN[rule]}, which method {cell[0]['method']} has no values of; "
+            f"set {need} in the plan and run `pro2 sweep` again, or choose selection 'oracle'"
+        )
