@@ -17,7 +17,6 @@ from pro2.linalg.moments import SourceMoments, host
 from pro2.linalg.selection import loo_path
 
 SEVERITY_FEATURES = 16  # more would mostly measure the noise of a small target
-N_DRAWS = 20
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,15 @@ class Diagnosis:
         Leave-one-out log-loss of a probe on the first d features, at its best penalty, and its standard error.
     features_needed : int
         Fewest features whose loss is within one standard error of the lowest.
+    effective_features : float or None
+        How many ranked features the adapted head uses in effect (`report_.n_features`).
+    loo_accuracy : Estimate or None
+        Of the adapted classifier, from leaving out one target row at a time; Wilson interval.
     n_shots, accuracy, stderr : list
-        Measured: accuracy on the other labelled rows after adapting with n rows a class, mean over random draws.
+        Measured on the labelled rows: accuracy after adapting with n of them a class, and its standard error.
     expected : dict of int to Estimate
-        Extrapolated accuracy at more labels a class: error = a + b / sqrt(n) fitted to the measured sizes, with its
-        bootstrap 5 to 95 % range. Draws share rows, so the range is too narrow; the measured curve is the evidence.
+        Extrapolated accuracy at more labels a class: error = a + b / sqrt(n) fitted to the measured sizes, give or
+        take two standard errors of the prediction at twice the labels.
     notes : list of str
     """
 
@@ -57,6 +60,8 @@ class Diagnosis:
     loo_loss: list[float]
     loo_stderr: list[float]
     features_needed: int
+    effective_features: float | None
+    loo_accuracy: Estimate | None
     n_shots: list[int]
     accuracy: list[float]
     stderr: list[float]
@@ -88,8 +93,12 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
     severity, reference, notes = _severity(model, Z, codes, counts, rng)
     grid, loss, error = _loss_by_features(Z, codes, len(model.classes_))
     best = int(np.argmin(loss))
-    shots, accuracies = _learning_curve(model, X, y, codes, counts, rng)
-    if not shots:
+    report = getattr(model.adapt(X, y), "report_", None)
+    low, high = (0.0, 1.0) if report is None else report.loo_interval
+    curve = None if report is None else report.learning_curve
+    if report is None:
+        notes.append("l2 or n_features is fixed: only the default rule estimates what more labels bring")
+    elif curve is None:
         notes.append(f"the rarest class has {counts.min()} rows; a learning curve needs 4 of each class")
     return Diagnosis(
         n_labels={str(name): int(n) for name, n in zip(model.classes_.tolist(), counts)},
@@ -101,10 +110,12 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
         loo_loss=loss.tolist(),
         loo_stderr=error.tolist(),
         features_needed=int(grid[int(np.argmax(loss <= loss[best] + error[best]))]),
-        n_shots=shots,
-        accuracy=accuracies.mean(axis=0).tolist() if shots else [],
-        stderr=(accuracies.std(axis=0, ddof=1) / np.sqrt(len(accuracies))).tolist() if shots else [],
-        expected=_expected(shots, accuracies, int(counts.min()), rng) if len(shots) > 1 else {},
+        effective_features=None if report is None else float(report.n_features),
+        loo_accuracy=None if report is None else Estimate(report.loo_accuracy, low, high, len(y)),
+        n_shots=[] if curve is None else curve.n_per_class.tolist(),
+        accuracy=[] if curve is None else (1 - curve.error).tolist(),
+        stderr=[] if curve is None else curve.deviation.tolist(),
+        expected={} if curve is None else _expected(curve, int(counts.min())),
         notes=notes,
     )
 
@@ -157,38 +168,11 @@ def _loss_by_features(Z: np.ndarray, codes: np.ndarray, n_classes: int) -> tuple
     return grid, chosen.mean(axis=1), chosen.std(axis=1) / np.sqrt(len(codes))
 
 
-def _learning_curve(
-    model: Any, X: np.ndarray, y: np.ndarray, codes: np.ndarray, counts: np.ndarray, rng: np.random.Generator
-) -> tuple[list[int], np.ndarray]:
-    """Sizes and accuracies (draws, sizes): adapt with n rows a class, measure on the rows never adapted with."""
-    most = int(0.75 * counts.min())
-    shots = [2**k for k in range(10) if 2**k <= most]
-    if counts.min() < 4:
-        return [], np.empty((0, 0))
-    accuracies = np.empty((N_DRAWS, len(shots)))
-    for i in range(N_DRAWS):
-        order = [rng.permutation(np.flatnonzero(codes == k)) for k in range(len(counts))]
-        held = np.concatenate([rows[shots[-1] :] for rows in order])  # nested draws, one test set for all sizes
-        for j, n in enumerate(shots):
-            few = np.concatenate([rows[:n] for rows in order])
-            accuracies[i, j] = np.mean(model.adapt(X[few], y[few]).predict(X[held]) == y[held])
-    return shots, accuracies
-
-
-def _expected(shots: list[int], accuracies: np.ndarray, have: int, rng: np.random.Generator) -> dict[int, Estimate]:
-    """error = a + b / sqrt(n) with a, b >= 0, sizes weighted by how well they are known; bootstrap over the draws."""
-    from scipy.optimize import nnls
-
-    A = np.stack([np.ones(len(shots)), np.array(shots) ** -0.5], axis=1)
-    weight = 1 / (accuracies.std(axis=0) + 0.01)
-    sample = rng.integers(0, len(accuracies), (200, len(accuracies)))
-    curves = [accuracies.mean(axis=0), *(accuracies[rows].mean(axis=0) for rows in sample)]
-    fits = np.array([nnls(A * weight[:, None], (1 - curve) * weight)[0] for curve in curves])
+def _expected(curve: Any, have: int) -> dict[int, Estimate]:
     expected = {}
-    for n in (have, 2 * have, 4 * have):
-        found = 1 - fits @ np.array([1, n**-0.5])
-        low, high = np.quantile(found[1:], [0.05, 0.95])
-        expected[n] = Estimate(float(found[0]), float(low), float(high), len(accuracies))
+    for n in (2 * have, 4 * have):
+        value = curve.accuracy_at(n)
+        expected[n] = Estimate(value, max(0.0, value - 2 * curve.spread), min(1.0, value + 2 * curve.spread), have)
     return expected
 
 

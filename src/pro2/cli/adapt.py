@@ -85,6 +85,9 @@ def _report(adapted: Any, y: Any, out: Path, as_json: bool) -> None:
     lines = [f"{out}: adapted with {len(labels)} labels ({', '.join(f'{k}: {n}' for k, n in counts.items())})"]
     if chosen:
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
+    if hasattr(adapted, "report_"):
+        lines.append(str(adapted.report_))
+        chosen["loo_accuracy"] = None if not labels else adapted.report_.loo_accuracy
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:
         lines.append(f"no label of {', '.join(missing[:5])}: these classes rest on the source alone")

@@ -68,8 +68,12 @@ def _lines(found: Diagnosis) -> list[str]:
             f"without a shift {low:.2f} to {high:.2f}"
         )
     lines.append(f"features needed   {found.features_needed}")
+    if found.loo_accuracy is not None:
+        each = found.loo_accuracy
+        lines.append(f"adapted           {each.value:.1%} right  [{each.low:.1%}, {each.high:.1%}]  leaving one out")
     lines += [
-        f"{n:>6} a class    {a:.1%} ± {s:.1%}  measured" for n, a, s in zip(found.n_shots, found.accuracy, found.stderr)
+        f"{n:>6.0f} a class    {a:.1%} ± {s:.1%}  measured"
+        for n, a, s in zip(found.n_shots, found.accuracy, found.stderr)
     ]
     lines += [
         f"{n:>6} a class    {e.value:.1%}  [{e.low:.1%}, {e.high:.1%}]  extrapolated" for n, e in found.expected.items()

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,8 +193,16 @@ def working(text: str) -> Iterator[None]:
 
 def tell(value: dict[str, Any], lines: list[str], as_json: bool) -> None:
     """The result on stdout: one JSON object, or lines for people."""
-    typer.echo(json.dumps(value, ensure_ascii=False, default=_plain) if as_json else "\n".join(lines))
+    typer.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) if as_json else "\n".join(lines))
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
+    """JSON has no NumPy numbers and no NaN: what could not be measured is null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)

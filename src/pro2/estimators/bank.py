@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from pro2.estimators.files import FileMixin
 from pro2.estimators.validation import check_X
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import encode
@@ -19,7 +20,7 @@ POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move i
 BATCH_NUMBERS = 1 << 23  # numbers in one batch of supports: 64 MB, and a few times that while solving
 
 
-class ProbeBank(ClassifierMixin, BaseEstimator):
+class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     """One linear probe per target, all fitted in batches.
 
     Every target's head minimises mean log-loss + (l2 / 2) ||w - w0||^2 on the projected features. With l2="auto" the

@@ -18,8 +18,13 @@ KINDS = {
     "LinearClassifier": "pro2.estimators",
     "Projection": "pro2.estimators",
     "Probe": "pro2.estimators",
+    "ProbeBank": "pro2.estimators.bank",
 }
-RECORDS = {"SourceMoments": "pro2.linalg.moments"}
+RECORDS = {
+    "SourceMoments": "pro2.linalg.moments",
+    "AdaptationReport": "pro2.estimators.adaptation_report",
+    "LearningCurve": "pro2.estimators.adaptation_report",
+}
 _LABEL_KINDS = {"U": str, "i": int, "u": int, "b": bool, "f": float}
 _ITEM = (str, bool, int, float)
 
@@ -85,8 +90,10 @@ def _array(values: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> dict[
         return _labels(values, at)
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
-    tensors[at] = values
-    return {"$array": at}
+    # model and projection share arrays: each is stored once
+    same = next((name for name, other in tensors.items() if other is values), at)
+    tensors[same] = values
+    return {"$array": same}
 
 
 def _labels(values: np.ndarray, at: str) -> dict[str, Any]:
@@ -194,9 +201,21 @@ def check_shapes(estimator: Any) -> None:
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
         raise FormatError("the classes are missing")
     rows = 1 if len(classes) == 2 else len(classes)
+    if type(estimator).__name__ == "ProbeBank":
+        _check_bank(estimator, len(classes))
+        return
     _check_arrays(estimator, {"coef_": (rows, D), "intercept_": (rows,)})
     if type(estimator).__name__ == "ProjectAndProbe":
         _check_model(estimator, D)
+
+
+def _check_bank(bank: Any, K: int) -> None:
+    T, coef = len(getattr(bank, "targets_", ())), getattr(bank, "coef_", None)
+    heads = () if K == 2 else (K,)
+    p = coef.shape[-1] if isinstance(coef, np.ndarray) and coef.ndim else 0
+    _check_arrays(bank, {"coef_": (T, *heads, p), "intercept_": (T, *heads)})
+    if bank.projection is not None:
+        check_shapes(bank.projection)
 
 
 def _check_model(model: Any, D: int) -> None:
@@ -207,6 +226,7 @@ def _check_model(model: Any, D: int) -> None:
         check_shapes(part)
     if len(model.projection_.classes_) != len(model.classes_):
         raise FormatError("the classes of model and projection differ")
+    _check_moments(getattr(model, "source_moments_", None), len(model.classes_), D)
 
 
 def _check_projection(projection: Any, D: int) -> None:
@@ -214,12 +234,15 @@ def _check_projection(projection: Any, D: int) -> None:
     d = components.shape[0] if isinstance(components, np.ndarray) and components.ndim == 2 else -1
     expected = {"components_": (d, D), "mean_": (D,), "scale_": (D,), "norms_": (d,), "scores_": (d,)}
     _check_arrays(projection, expected)
-    K = len(getattr(projection, "classes_", ()))
-    moments = getattr(projection, "moments_", None)
-    if moments is not None:
-        if type(moments).__name__ != "SourceMoments" or len(moments.classes) != K:
-            raise FormatError("the moments do not fit the classes")
-        _check_arrays(moments, {"weight": (K,), "mean": (K, D), "scatter": (D, D)})
+    _check_moments(getattr(projection, "moments_", None), len(getattr(projection, "classes_", ())), D)
+
+
+def _check_moments(moments: Any, K: int, D: int) -> None:
+    if moments is None:
+        return
+    if type(moments).__name__ != "SourceMoments" or len(moments.classes) != K:
+        raise FormatError("the moments do not fit the classes")
+    _check_arrays(moments, {"weight": (K,), "mean": (K, D), "scatter": (D, D)})
 
 
 def _check_arrays(holder: Any, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -1,0 +1,196 @@
+"""The whole journey through real `pro2` processes; every number must be the Python API's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import pro2
+from pro2.data.embeddings import EmbeddingTable
+from pro2.evaluation import evaluate
+
+PROVENANCE = {"backbone": "pixels", "weights_digest": "sha256:none", "layer": "input"}
+
+
+def run(*args: object) -> dict[str, Any]:
+    """One process of the command with --json; its answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pro2", *map(str, args), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def few_rows(y: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)])
+
+
+def save_target(table: EmbeddingTable, label: str, shots: int, folder: Path) -> tuple[Path, Path]:
+    """Few labelled rows and the rest, as two files."""
+    few = few_rows(table.column(label), shots, np.random.default_rng(0))
+    rest = np.setdiff1d(np.arange(len(table)), few)
+    return (
+        table.take(few).save(folder / f"few{shots}.npz"),
+        table.take(rest).save(folder / f"rest{shots}.npz"),
+    )
+
+
+def check_predictions(adapted: Path, table: Path, out: Path, expected: np.ndarray, classes: np.ndarray) -> None:
+    """The files hold predict and predict_proba, row by row under the table's ids."""
+    run("predict", adapted, table, "--proba", "--out", out)
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    opened = EmbeddingTable.open(table)
+    assert [row["id"] for row in rows] == opened.ids.tolist()
+    found = np.array([[float(row[f"proba_{name}"]) for name in classes] for row in rows])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+    assert [row["prediction"] for row in rows] == [str(classes[k]) for k in expected.argmax(axis=1)]
+
+
+def check_exports(adapted: Path, X: np.ndarray, folder: Path) -> None:
+    """Every exported form gives the probabilities of `predict_proba` to 1e-5."""
+    ort, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+    classifier = pro2.load(adapted)
+    expected = classifier.predict_proba(X)
+    onnx_file, tensors, state = (folder / f"head{suffix}" for suffix in (".onnx", ".safetensors", ".pt"))
+    for name, path in (("onnx", onnx_file), ("safetensors", tensors), ("torch", state)):
+        assert run("export", adapted, "--format", name, "--out", path)["format"] == name
+    session = ort.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
+    proba, label = session.run(["probabilities", "label"], {"embedding": X})
+    np.testing.assert_allclose(proba, expected, rtol=0, atol=1e-5)
+    assert label.tolist() == classifier.predict(X).tolist()
+    layer = torch.nn.Linear(X.shape[1], len(classifier.classes_))
+    layer.load_state_dict(torch.load(state, weights_only=True))
+    with torch.no_grad():
+        proba = torch.softmax(layer(torch.tensor(X)), dim=1).numpy()
+    np.testing.assert_allclose(proba, expected, rtol=0, atol=1e-5)
+
+
+def walk(source: Path, where: str, target: EmbeddingTable, label: str, group: str, folder: Path, shots: int) -> float:
+    """fit, adapt, predict, evaluate; compares each with the Python API and returns the accuracy."""
+    model, adapted = folder / "model.safetensors", folder / f"adapted{shots}.safetensors"
+    few, rest = save_target(target, label, shots, folder)
+    if not model.exists():
+        run("fit", source, "--label", label, "--where", where, "--out", model)
+    run("adapt", model, few, "--label", label, "--out", adapted)
+    chosen, few_table, rest_table = EmbeddingTable.open(source).where(where), *map(EmbeddingTable.open, (few, rest))
+    python = pro2.ProjectAndProbe().fit(chosen.embeddings, chosen.column(label))
+    python_adapted = python.adapt(few_table.embeddings, few_table.column(label))
+    expected = python_adapted.predict_proba(rest_table.embeddings)
+    check_predictions(adapted, rest, folder / f"p{shots}.csv", expected, python_adapted.classes_)
+    answer = run("evaluate", adapted, rest, "--label", label, "--group", group)
+    groups = np.array([f"{group}={value}" for value in rest_table.column(group).tolist()])
+    measured = evaluate(rest_table.column(label), expected, python_adapted.classes_, groups).to_dict()
+    assert answer.pop("rows") == len(rest_table)
+    assert answer["confusion"] == measured["confusion"]
+    assert answer["worst_group"] == measured["worst_group"]
+    for name in ("accuracy", "balanced_accuracy", "ece", "log_loss"):
+        assert answer[name] == pytest.approx(measured[name], abs=1e-6)
+    return float(measured["accuracy"]["value"])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EmbeddingTable]:
+    """Five named classes; the target is the same digits turned upside down in half of their pixels."""
+    data = load_digits(n_class=5)
+    names = np.array(["zero", "one", "two", "three", "four"])[data.target]
+    X = data.data.astype(np.float32)
+    half = np.arange(len(X)) % 2
+    shifted = np.concatenate([X[:, :32][:, ::-1], X[:, 32:]], axis=1)
+    folder = tmp_path_factory.mktemp("digits")
+    source = EmbeddingTable(X, None, {"name": names, "half": half, "odd": data.target % 2}, PROVENANCE).save(
+        folder / "source.arrow"
+    )
+    rows = half == 1
+    target = EmbeddingTable(
+        shifted[rows], np.flatnonzero(rows), {"name": names[rows], "odd": data.target[rows] % 2}, PROVENANCE
+    )
+    return source, target
+
+
+def test_five_classes_from_table_to_deployment(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
+    source, target = digits
+    accuracy = [walk(source, "half == 0", target, "name", "odd", tmp_path, shots) for shots in (2, 16)]
+    before = run("evaluate", tmp_path / "model.safetensors", tmp_path / "rest16.npz", "-y", "name")["accuracy"]["value"]
+    assert accuracy[1] > max(accuracy[0], before)
+    check_exports(tmp_path / "adapted16.safetensors", target.embeddings[:200], tmp_path)
+    found = run("inspect", tmp_path / "adapted16.safetensors")
+    assert found["intact"] is True
+    assert found["classes"] == sorted(found["classes"])
+    assert found["provenance"]["source"]["backbone"] == "pixels"
+    assert found["provenance"]["source"]["digest"] == EmbeddingTable.open(source).digest
+    assert found["provenance"]["target"]["rows"] == 80
+
+
+def test_parquet_predictions_keep_types(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, target = digits
+    path = target.save(tmp_path / "t.npz")
+    run("fit", source, "-y", "half", "--out", tmp_path / "m")
+    run("predict", tmp_path / "m", path, "--proba", "--out", tmp_path / "p.parquet")
+    found = parquet.read_table(tmp_path / "p.parquet")
+    model = pro2.load(tmp_path / "m")
+    assert found.column("prediction").to_pylist() == model.predict(target.embeddings).tolist()
+    np.testing.assert_allclose(
+        found.column("proba_1").to_numpy(), model.predict_proba(target.embeddings)[:, 1], atol=1e-7
+    )
+
+
+def test_a_validation_table_and_fixed_options_reach_the_estimator(
+    digits: tuple[Path, EmbeddingTable], tmp_path: Path
+) -> None:
+    source, target = digits
+    few, rest = save_target(target, "name", 4, tmp_path)
+    run("fit", source, "-y", "name", "--n-components", 12, "--l2", 0.5, "--ridge", 0.1, "--out", tmp_path / "m")
+    run("adapt", tmp_path / "m", few, "-y", "name", "--n-features", 8, "--out", tmp_path / "fixed")
+    run("adapt", tmp_path / "m", few, "-y", "name", "--validation", rest, "--l2", "auto", "--out", tmp_path / "val")
+    table, few_table, rest_table = map(EmbeddingTable.open, (source, few, rest))
+    model = pro2.ProjectAndProbe(n_components=12, l2=0.5, ridge=0.1).fit(table.embeddings, table.column("name"))
+    X, y = few_table.embeddings, few_table.column("name")
+    fixed = model.set_params(n_features=8).adapt(X, y)
+    model.set_params(n_features="auto", l2="auto")
+    chosen = model.adapt(X, y, X_val=rest_table.embeddings, y_val=rest_table.column("name"))
+    np.testing.assert_allclose(pro2.load(tmp_path / "fixed").coef_, fixed.coef_, rtol=1e-6)
+    np.testing.assert_allclose(pro2.load(tmp_path / "val").coef_, chosen.coef_, rtol=1e-6)
+
+
+def test_waterbirds_from_table_to_deployment(real_data: Path, tmp_path: Path) -> None:
+    source = real_data / "waterbirds.npz"
+    minority = EmbeddingTable.open(source).where("split == 2 and y != place")
+    accuracy = [walk(source, "split == 0", minority, "y", "place", tmp_path, shots) for shots in (2, 16)]
+    before = run("evaluate", tmp_path / "model.safetensors", tmp_path / "rest16.npz", "-y", "y")["accuracy"]["value"]
+    assert accuracy[1] > before
+    check_exports(tmp_path / "adapted16.safetensors", minority.embeddings[:500].astype(np.float32), tmp_path)
+
+
+def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from pro2.diagnosis import diagnose
+
+    source, target = digits
+    few, _ = save_target(target, "odd", 8, tmp_path)
+    run("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
+    answer = run("diagnose", tmp_path / "m", few, "-y", "odd", "--figure", tmp_path / "d.png")
+    table = EmbeddingTable.open(few)
+    found = diagnose(pro2.load(tmp_path / "m"), table.embeddings, table.column("odd"))
+    assert answer["severity"] == pytest.approx(found.severity)
+    assert answer["features_needed"] == found.features_needed
+    assert answer["accuracy"] == pytest.approx(found.accuracy)
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,262 @@
+"""A user's mistake: one line that says what to do, exit status 1, nothing lost and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2.cli.main import main
+from pro2.data.embeddings import EmbeddingTable
+
+COMMANDS = ["fit", "adapt", "predict", "evaluate", "suggest", "inspect", "export", "diagnose"]
+PROVENANCE = {"backbone": "toy", "weights_digest": "sha256:0", "layer": "penultimate"}
+
+
+def table(seed: int, n: int = 60, width: int = 6, **provenance: Any) -> EmbeddingTable:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    X = rng.standard_normal((n, width)).astype(np.float32)
+    X[:, 0] += 2 * y
+    columns = {"y": y, "split": np.arange(n) // 30, "many": rng.standard_normal((n, 2)), "other": y + 5}
+    return EmbeddingTable(X, None, columns, {**PROVENANCE, **provenance})
+
+
+class Pro2:
+    """The command in this process: a fresh folder, and what it printed."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._patch, self._capture = folder, monkeypatch, capsys
+
+    def __call__(self, *args: object) -> tuple[int, str, str]:
+        self._patch.setattr(sys, "argv", ["pro2", *map(str, args)])
+        self._capture.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        out, err = self._capture.readouterr()
+        return int(code or 0), out, err
+
+    def ok(self, *args: object) -> str:
+        code, out, err = self(*args)
+        assert (code, err) == (0, "")
+        return out
+
+    def fails(self, *args: object) -> str:
+        """The message of a command that must fail without changing any file."""
+        before = {each: each.read_bytes() for each in self.folder.iterdir()}
+        code, out, err = self(*args)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: ")
+        assert "Traceback" not in err
+        assert err.count("\n") == 1
+        assert {each: each.read_bytes() for each in self.folder.iterdir()} == before
+        return err
+
+
+@pytest.fixture
+def pro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pro2:
+    monkeypatch.chdir(tmp_path)
+    source = table(0)
+    source.save("source.arrow")
+    table(1).save("target.arrow")
+    model = pro2.ProjectAndProbe().fit(source.embeddings, source.column("y"))
+    model.save("model.safetensors", provenance={"source": PROVENANCE})
+    model.adapt(source.embeddings[:8], source.column("y")[:8]).save(
+        "adapted.safetensors", provenance={"source": PROVENANCE}
+    )
+    return Pro2(tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_and_json(pro: Pro2, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = pro.ok(command, "--help")
+    assert "Examples:" in text
+    assert f"pro2 {command} " in text.split("Examples:")[1]
+    assert "--json" in text
+
+
+def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pro2.cli.journey import _COMMANDS
+
+    monkeypatch.setenv("COLUMNS", "200")
+    for command, examples in _COMMANDS.items():
+        text = pro.ok(command, "--help")
+        flags = {word for line in examples for word in line.split() if word.startswith("-")}
+        assert {flag for flag in flags if flag not in text} == set()
+
+
+MISTAKES = {
+    "column": (["fit", "source.arrow", "-y", "Y", "-o", "m"], "no column 'Y'", "y"),
+    "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers a row", "one value a row"),
+    "where column": (["fit", "source.arrow", "-y", "y", "-w", "splt == 0", "-o", "m"], "splt", "split"),
+    "where nothing": (["fit", "source.arrow", "-y", "y", "-w", "split == 9", "-o", "m"], "no row of", "split == 9"),
+    "where empty": (["fit", "source.arrow", "-y", "y", "-w", "", "-o", "m"], "where", ""),
+    "where code": (["fit", "source.arrow", "-y", "y", "-w", "__import__('os')", "-o", "m"], "__import__", ""),
+    "one class": (["fit", "source.arrow", "-y", "y", "-w", "y == 1", "-o", "m"], "class", ""),
+    "file": (["fit", "sorce.arrow", "-y", "y", "-o", "m"], "no embedding table at sorce.arrow", "source.arrow?"),
+    "model file": (["predict", "adaptd.safetensors", "target.arrow", "-o", "p.csv"], "no model", "adapted.safet"),
+    "inspect": (["inspect", "adaptd.safetensors"], "no file", "adapted.safetensors?"),
+    "exists": (["fit", "source.arrow", "-y", "y", "-o", "model.safetensors"], "exists", "--force"),
+    "folder": (["fit", "source.arrow", "-y", "y", "-o", "no/such/m"], "does not exist", "create it"),
+    "out is folder": (["fit", "source.arrow", "-y", "y", "-o", "."], "is a folder", "file name"),
+    "unknown class": (["adapt", "model.safetensors", "target.arrow", "-y", "other", "-o", "a"], "[5, 6]", "source"),
+    "no label": (["adapt", "model.safetensors", "target.arrow", "-o", "a"], "--label", "--unlabeled"),
+    "adapt adapted": (["adapt", "adapted.safetensors", "target.arrow", "-y", "y", "-o", "a"], "Linear", "fit"),
+    "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "not a model", "MODEL TABLE"),
+    "swapped table": (["predict", "adapted.safetensors", "model.safetensors", "-o", "p.csv"], "is a model", "MODEL T"),
+    "suffix": (["predict", "adapted.safetensors", "target.arrow", "-o", "p.txt"], ".csv", ".parquet"),
+    "l2": (["fit", "source.arrow", "-y", "y", "--l2", "some", "-o", "m"], "--l2 'some'", "auto"),
+    "l2 sign": (["adapt", "model.safetensors", "target.arrow", "-y", "y", "--l2", "-1", "-o", "a"], "l2", "positive"),
+    "components": (["fit", "source.arrow", "-y", "y", "--n-components", "70", "-o", "m"], "n_components", "1..6"),
+    "label class": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "other"], "[5, 6]", "label column"),
+    "group": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "y", "-g", "splitt"], "splitt", "split"),
+    "confidence": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "y", "--confidence", "95"], "0 and 1", ""),
+    "results": (["inspect", "."], "not one of results", "pro2 sweep"),
+    "backbone file": (["export", "adapted.safetensors", "--backbone", "no.onnx", "-o", "h"], "no.onnx", "ONNX"),
+    "backbone format": (
+        ["export", "adapted.safetensors", "--format", "torch", "--backbone", "b", "-o", "h"], "onnx", "head alone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "found", "advice"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_get_one_line_of_advice(pro: Pro2, args: list[str], found: str, advice: str) -> None:
+    message = pro.fails(*args)
+    assert found in message
+    assert advice in message
+
+
+def test_another_width_is_refused_always(pro: Pro2) -> None:
+    table(2, width=5).save("narrow.arrow")
+    for more in ([], ["--force"]):
+        message = pro.fails("adapt", "model.safetensors", "narrow.arrow", "-y", "y", "-o", "a", *more)
+        assert "width 5" in message
+        assert "fitted on 6" in message
+
+
+@pytest.mark.parametrize("key", ["backbone", "weights_digest", "layer"])
+def test_another_backbone_is_refused_unless_forced(pro: Pro2, key: str) -> None:
+    table(2, **{key: "another"}).save("other.arrow")
+    calls = {
+        "adapt": ["adapt", "model.safetensors", "other.arrow", "-y", "y", "-o", "a"],
+        "predict": ["predict", "adapted.safetensors", "other.arrow", "-o", "p.csv"],
+        "evaluate": ["evaluate", "adapted.safetensors", "other.arrow", "-y", "y"],
+    }
+    for call in calls.values():
+        message = pro.fails(*call)
+        assert f"another {key} ('another')" in message
+        assert "--force" in message
+        pro.ok(*call, "--force")
+
+
+def test_a_table_without_provenance_is_taken(pro: Pro2) -> None:
+    whole = table(2)
+    EmbeddingTable(whole.embeddings, None, dict(whole.columns)).save("plain.npz")
+    assert "rows" in json.loads(pro.ok("evaluate", "adapted.safetensors", "plain.npz", "-y", "y", "--json"))
+
+
+def test_force_replaces_and_without_it_nothing_changes(pro: Pro2) -> None:
+    call = ["predict", "adapted.safetensors", "target.arrow", "--out", "p.csv"]
+    pro.ok(*call)
+    (pro.folder / "p.csv").write_text("precious", encoding="utf-8")
+    assert "exists" in pro.fails(*call)
+    pro.ok(*call, "--force")
+    assert (pro.folder / "p.csv").read_text(encoding="utf-8").startswith("id,prediction\n0,")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "adapted.safetensors", "source.arrow"])
+def test_inspect_finds_damage(pro: Pro2, name: str) -> None:
+    assert json.loads(pro.ok("inspect", name, "--json"))["intact"] is True
+    path = pro.folder / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert "is damaged" in pro.fails("inspect", name)
+    path.write_bytes(data[: len(data) // 2])
+    assert "is damaged" in pro.fails("inspect", name)
+
+
+def test_an_unreadable_file_is_named(pro: Pro2) -> None:
+    (pro.folder / "junk.npz").write_bytes(b"not an archive")
+    assert "junk.npz" in pro.fails("fit", "junk.npz", "-y", "y", "-o", "m")
+    if os.geteuid() != 0:  # root reads everything
+        (pro.folder / "source.arrow").chmod(0)
+        assert "source.arrow" in pro.fails("fit", "source.arrow", "-y", "y", "-o", "m")
+
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+sys.argv = ["pro2", *sys.argv[1:]]
+from pro2.cli.main import main
+main()
+"""
+KILLED = """
+import os, signal, sys
+real = os.fsync
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+sys.argv = ["pro2", *sys.argv[1:]]
+from pro2.cli.main import main
+main()
+"""
+
+
+def child(code: str, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs file size limits")
+def test_a_full_disk_loses_nothing(pro: Pro2) -> None:
+    before = (pro.folder / "model.safetensors").read_bytes()
+    names = sorted(pro.folder.iterdir())
+    done = child(LIMITED, pro.folder, "fit", "source.arrow", "-y", "y", "-o", "model.safetensors", "--force")
+    assert done.returncode == 1
+    assert "cannot write model.safetensors" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert (pro.folder / "model.safetensors").read_bytes() == before
+    assert sorted(pro.folder.iterdir()) == names
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_write_leaves_the_old_file(pro: Pro2) -> None:
+    before = (pro.folder / "model.safetensors").read_bytes()
+    done = child(KILLED, pro.folder, "fit", "source.arrow", "-y", "y", "-o", "model.safetensors", "--force")
+    assert done.returncode == -9
+    assert (pro.folder / "model.safetensors").read_bytes() == before
+    pro.ok("fit", "source.arrow", "-y", "y", "-o", "model.safetensors", "--force")  # and the next run is not disturbed
+
+
+def test_usage_errors_exit_with_2(pro: Pro2) -> None:
+    assert pro("fit", "source.arrow")[0] == 2
+    assert pro("export", "adapted.safetensors", "--format", "pickle", "-o", "h")[0] == 2
+
+
+def test_completion_is_there_for_every_shell() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        env = {**os.environ, "_PRO2_COMPLETE": f"source_{shell}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+        code = "import sys; sys.argv = ['pro2']; from pro2.cli.main import main; main()"
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+        assert "pro2" in done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom pro2.cli.main import app\n"
+        "heavy = {'numpy', 'scipy', 'sklearn', 'torch', 'pyarrow', 'matplotlib', 'onnx', 'ray', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,175 @@
+"""Exports: every form is the same affine map, and other runtimes agree with `predict_proba`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe
+from pro2.export import EXPORT_KEY, OPSET, affine_map, describe_export, export
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch")
+
+
+def problem(n_classes: int, labels: Any = None, offset: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    codes = np.arange(60) % n_classes
+    X = (rng.standard_normal((60, 7)) + 2 * np.eye(7)[codes] + offset).astype(np.float32)
+    return X, codes if labels is None else np.asarray(labels)[codes]
+
+
+def adapted(n_classes: int = 3, labels: Any = None, scale: str | None = "standard", offset: float = 0.0) -> Any:
+    X, y = problem(n_classes, labels, offset)
+    return ProjectAndProbe(scale=scale).fit(X, y).adapt(X[:24], y[:24])
+
+
+def run_onnx(path: Path, X: np.ndarray, name: str = "embedding") -> tuple[np.ndarray, np.ndarray]:
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    proba, label = session.run(["probabilities", "label"], {name: X})
+    return proba, label
+
+
+LABELS = [["cat", "Möwe"], ["a", "b", "c"], [3, 7], [-1, 0, 2**40], [False, True], [1.0, 2.0, 4.0]]
+
+
+@pytest.mark.parametrize("scale", ["standard", "unit", None])
+@pytest.mark.parametrize("labels", LABELS, ids=str)
+def test_onnx_agrees_for_every_type_of_label(tmp_path: Path, labels: list[Any], scale: str | None) -> None:
+    classifier = adapted(len(labels), labels, scale)
+    X, _ = problem(len(labels), labels)
+    X[0] = 0  # a row without a direction
+    proba, label = run_onnx(export(classifier, tmp_path / "m.onnx", "onnx"), X)
+    np.testing.assert_allclose(proba, classifier.predict_proba(X), rtol=0, atol=1e-5)
+    assert label.tolist() == classifier.predict(X).tolist()
+    assert proba.dtype == np.float32
+
+
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_the_batch_is_free(tmp_path: Path, n: int) -> None:
+    classifier = adapted()
+    path = export(classifier, tmp_path / "m.onnx", "onnx")
+    proba, label = run_onnx(path, problem(3)[0][:n])
+    assert (proba.shape, label.shape) == ((n, 3), (n,))
+
+
+def test_a_large_mean_does_not_cost_precision(tmp_path: Path) -> None:
+    X, y = problem(2, offset=1000.0)
+    classifier = ProjectAndProbe().fit(X.astype(float), y).adapt(X[:20].astype(float), y[:20])
+    proba, _ = run_onnx(export(classifier, tmp_path / "m.onnx", "onnx"), X)
+    np.testing.assert_allclose(proba, classifier.predict_proba(X.astype(float)), rtol=0, atol=1e-5)
+
+
+def test_the_file_states_its_opset_and_passes_the_checker(tmp_path: Path) -> None:
+    model = onnx.load(export(adapted(), tmp_path / "m.onnx", "onnx"))
+    onnx.checker.check_model(model, full_check=True)
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", OPSET)]
+    assert [each.name for each in model.graph.input] == ["embedding"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_torch_loads_as_a_linear_layer(tmp_path: Path, n_classes: int) -> None:
+    classifier = adapted(n_classes)
+    state = torch.load(export(classifier, tmp_path / "m.pt", "torch"), weights_only=True)
+    layer = torch.nn.Linear(7, n_classes)
+    layer.load_state_dict(state)
+    X, _ = problem(n_classes)
+    with torch.no_grad():
+        proba = torch.softmax(layer(torch.tensor(X)), dim=1).numpy()
+    np.testing.assert_allclose(proba, classifier.predict_proba(X), rtol=0, atol=1e-5)
+
+
+def test_safetensors_holds_weight_bias_and_classes(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    classifier = adapted(3, ["a", "b", "c"])
+    with safe_open(export(classifier, tmp_path / "m.safetensors", "safetensors"), "np") as file:
+        weight, bias = file.get_tensor("weight"), file.get_tensor("bias")
+        facts = json.loads(file.metadata()[EXPORT_KEY])
+    expected = affine_map(classifier)
+    np.testing.assert_allclose(weight, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(bias, expected[1], rtol=1e-6)
+    assert facts["classes"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_affine_map_is_the_classifier(n_classes: int) -> None:
+    X, y = problem(n_classes)
+    for classifier in (adapted(n_classes), Probe().fit(X, y), ProjectAndProbe().fit(X, y)):
+        weight, bias = affine_map(classifier)
+        logits = X.astype(float) @ weight.T + bias
+        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+        proba /= proba.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(proba, classifier.predict_proba(X.astype(float)), atol=1e-12)
+
+
+def backbone(path: Path, width: int = 7, outputs: int = 1, opset: int = 20) -> Path:
+    """A tiny real graph: image (n, 2, 2, 3) of bytes -> (n, width)."""
+    make, kind = onnx.helper, onnx.TensorProto
+    W = np.random.default_rng(1).standard_normal((12, width)).astype(np.float32)
+    names = [f"features{i}" for i in range(outputs)]
+    nodes = [
+        make.make_node("Cast", ["image"], ["float"], to=kind.FLOAT),
+        make.make_node("Flatten", ["float"], ["flat"], axis=1),
+        *(make.make_node("MatMul", ["flat", "weight"], [name]) for name in names),
+    ]
+    inputs = [make.make_tensor_value_info("image", kind.UINT8, ["batch", 2, 2, 3])]
+    ends = [make.make_tensor_value_info(name, kind.FLOAT, ["batch", width]) for name in names]
+    graph = make.make_graph(nodes, "toy", inputs, ends, [onnx.numpy_helper.from_array(W, "weight")])
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", opset)], ir_version=10)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("opset", [13, 18, 21])
+def test_one_graph_from_image_to_class(tmp_path: Path, opset: int) -> None:
+    body = backbone(tmp_path / "body.onnx", opset=opset)
+    images = np.random.default_rng(2).integers(0, 256, (40, 2, 2, 3), dtype=np.uint8)
+    X = ort.InferenceSession(str(body), providers=["CPUExecutionProvider"]).run(None, {"image": images})[0]
+    y = np.array(["left", "right"])[np.arange(40) % 2]
+    classifier = ProjectAndProbe().fit(X, y).adapt(X[:10], y[:10])
+    path = export(classifier, tmp_path / "whole.onnx", "onnx", backbone=body)
+    proba, label = run_onnx(path, images, "image")
+    np.testing.assert_allclose(proba, classifier.predict_proba(X.astype(np.float64)), rtol=0, atol=1e-5)
+    assert label.tolist() == classifier.predict(X.astype(np.float64)).tolist()
+
+
+def test_a_backbone_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="width 5, the classifier was fitted on 7"):
+        export(adapted(), tmp_path / "m", "onnx", backbone=backbone(tmp_path / "five.onnx", 5))
+    with pytest.raises(ValueError, match="has 2 outputs"):
+        export(adapted(), tmp_path / "m", "onnx", backbone=backbone(tmp_path / "two.onnx", outputs=2))
+    (tmp_path / "text.onnx").write_text("no graph")
+    with pytest.raises(ValueError, match="not a readable ONNX file"):
+        export(adapted(), tmp_path / "m", "onnx", backbone=tmp_path / "text.onnx")
+    with pytest.raises(ValueError, match="goes with format='onnx'"):
+        export(adapted(), tmp_path / "m", "torch", backbone=tmp_path / "five.onnx")
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_an_export_says_about_itself(tmp_path: Path) -> None:
+    classifier = adapted(2, ["cat", "dog"], "unit")
+    for name in ("onnx", "safetensors"):
+        facts = describe_export(export(classifier, tmp_path / f"m.{name}", name))
+        assert facts["classes"] == ["cat", "dog"]
+        assert facts["input"] == "rows of length one"
+    (tmp_path / "other.onnx").write_bytes(b"")
+    with pytest.raises(ValueError, match="not a file that `pro2 export` wrote"):
+        describe_export(tmp_path / "other.onnx")
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="format must be one of onnx, safetensors, torch, got 'pickle'"):
+        export(adapted(), tmp_path / "m", "pickle")
+    with pytest.raises(ValueError, match="scale='unit'"):
+        export(adapted(scale="unit"), tmp_path / "m", "torch")
+    path = export(adapted(), tmp_path / "m", "onnx")
+    with pytest.raises(FileExistsError, match="force"):
+        export(adapted(), path, "onnx")
+    assert isinstance(adapted(), LinearClassifier)
