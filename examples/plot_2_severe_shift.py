@@ -92,7 +92,7 @@ for target in targets:
     pool, test = slice(0, 500), slice(500, None)
     curves = adaptation_curves(
         projection.components_, Z[pool], y[rows][pool], Z[test], y[rows][test],
-        n_features=features, n_shots=labels, l2=0.1, n_draws=20, random_state=0,
+        n_features=features, n_shots=labels, l2=0.1, n_draws=10, random_state=0,
     )  # fmt: skip
     error += 100 * curves.error / len(targets)
 

@@ -1,0 +1,258 @@
+"""What other libraries do with the same few target labels: accuracy and time, written to docs/results/libraries.md.
+
+    python benchmarks/compare_libraries.py [--waterbirds waterbirds.npz] [--out docs/results/libraries.md]
+
+Runs whatever is installed: scikit-learn always, skada and ADAPT when they can be imported. All methods get the same
+rows in one process. None looks at test labels. Penalties are chosen by what a library offers for it; where it offers
+nothing (fits on source rows, ADAPT), one constant is used for all cells and can be read below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pro2 import EmbeddingTable, ProjectAndProbe
+from pro2.data.datasets.digits import make_digit_collages
+from pro2.data.shifts import domain_targets, draw, group_targets
+from pro2.estimators.baselines import create_baseline
+
+SHOTS, SEEDS = (2, 8, 32), 5
+Predictor = Callable[[np.ndarray], np.ndarray]
+
+
+class Task(NamedTuple):
+    """One data set: all rows, which of them are source, and the named targets."""
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    source: np.ndarray
+    targets: dict[str, np.ndarray]
+
+
+class Method(NamedTuple):
+    """`learn` sees the source once; what it returns adapts to (few rows, labels, unlabelled rows) of a target."""
+
+    title: str
+    uses: str
+    learn: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray, np.ndarray, np.ndarray], Predictor]]
+
+
+def collages() -> Task:
+    table = make_digit_collages()
+    split = table.column("split")
+    targets = {name: rows for name, rows in domain_targets(split).items() if name != "source"}
+    return Task("Digit collages", table.embeddings, table.column("y"), np.flatnonzero(split == "source"), targets)
+
+
+def waterbirds(path: Path) -> Task:
+    table = EmbeddingTable.open(path)
+    X, y, split = table.embeddings.astype(np.float32), table.column("y"), table.column("split")
+    source = np.flatnonzero(split == 0)
+    targets = group_targets(y, table.column("place"), np.flatnonzero(split == 2), source)
+    return Task("Waterbirds", X, y, source, targets)
+
+
+def methods() -> Iterator[Method]:
+    yield Method("pro2 `ProjectAndProbe`", "source, few labels", _ours(ProjectAndProbe()))
+    yield from _scikit_learn()
+    yield Method("DFR (this package's)", "few labels", _ours(create_baseline("dfr", random_state=0)))
+    if importlib.util.find_spec("skada"):
+        yield from _skada()
+    if importlib.util.find_spec("adapt"):
+        yield from _adapt()
+
+
+def _ours(model: Any) -> Any:
+    def learn(X: np.ndarray, y: np.ndarray) -> Any:
+        model.fit(X, y)
+        return lambda few, labels, unlabelled: model.adapt(few, labels).predict
+
+    return learn
+
+
+def _scikit_learn() -> Iterator[Method]:
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifierCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    def scaled(head: Any) -> Any:
+        return make_pipeline(StandardScaler(), head)
+
+    def source_only(X: np.ndarray, y: np.ndarray) -> Any:
+        model = scaled(LogisticRegression(C=0.01, max_iter=1000)).fit(X, y)
+        return lambda few, labels, unlabelled: model.predict
+
+    def target_only(make: Callable[[int], Any]) -> Any:
+        # the scale comes from the source, as a user with few target rows would take it
+        def learn(X: np.ndarray, y: np.ndarray) -> Any:
+            scale = StandardScaler().fit(X)
+
+            def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+                head = make(len(labels) // 2).fit(scale.transform(few), labels)
+                return lambda rows: head.predict(scale.transform(rows))
+
+            return adapt
+
+        return learn
+
+    alphas = np.logspace(-2, 6, 17)
+    yield Method("scikit-learn `LogisticRegression`, no adaptation", "source", source_only)
+    shared = {"Cs": np.logspace(-6, 1, 8), "max_iter": 1000, "l1_ratios": (0.0,), "use_legacy_attributes": False}
+    cv = target_only(lambda n: LogisticRegressionCV(cv=min(n, 5), **shared))
+    yield Method("scikit-learn `LogisticRegressionCV`", "few labels", cv)
+    yield Method("scikit-learn `RidgeClassifierCV`", "few labels", target_only(lambda n: RidgeClassifierCV(alphas)))
+    # the recipe that CLIP's repository prints for its linear probe
+    clip = target_only(lambda n: LogisticRegression(C=0.316, max_iter=1000))
+    yield Method("CLIP's linear probe (`LogisticRegression`, C = 0.316)", "few labels", clip)
+
+
+def _skada() -> Iterator[Method]:
+    import skada
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    def aligned(adapter: Any) -> Any:
+        def learn(X: np.ndarray, y: np.ndarray) -> Any:
+            def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+                head = LogisticRegression(C=0.01, max_iter=1000)
+                pipeline = skada.make_da_pipeline(StandardScaler(), adapter(), head)
+                domain = np.r_[np.ones(len(X), int), -np.ones(len(unlabelled), int)]
+                masked = np.r_[y, np.full(len(unlabelled), -1)]  # skada's mark of a row without label
+                pipeline.fit(np.concatenate([X, unlabelled]), masked, sample_domain=domain)
+                return lambda rows: pipeline.predict(rows, sample_domain=-np.ones(len(rows), int))
+
+            return adapt
+
+        return learn
+
+    yield Method("skada `CORALAdapter`", "source, unlabelled", aligned(lambda: skada.CORALAdapter(reg=0.1)))
+    subspace = aligned(lambda: skada.SubspaceAlignmentAdapter(n_components=64))
+    yield Method("skada `SubspaceAlignmentAdapter`", "source, unlabelled", subspace)
+
+
+def _adapt() -> Iterator[Method]:
+    from adapt.feature_based import FA
+    from adapt.parameter_based import RegularTransferLC
+    from sklearn.linear_model import LogisticRegression, RidgeClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    def regular(X: np.ndarray, y: np.ndarray) -> Any:
+        scale = StandardScaler().fit(X)
+        source = RidgeClassifier(alpha=1000.0).fit(scale.transform(X), y)
+
+        def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+            model = RegularTransferLC(source, lambda_=1.0, verbose=0, random_state=0)
+            model.fit(scale.transform(few), labels)
+            return lambda rows: np.asarray(model.predict(scale.transform(rows))).reshape(-1)
+
+        return adapt
+
+    def feature_augmentation(X: np.ndarray, y: np.ndarray) -> Any:
+        scale = StandardScaler().fit(X)
+
+        def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+            head = LogisticRegression(C=0.01, max_iter=300)
+            model = FA(head, Xt=scale.transform(few), yt=labels, verbose=0, random_state=0)
+            model.fit(scale.transform(X), y)
+            return lambda rows: np.asarray(model.predict(scale.transform(rows), domain="tgt")).reshape(-1)
+
+        return adapt
+
+    yield Method("ADAPT `RegularTransferLC`", "source head, few labels", regular)
+    yield Method("ADAPT `FA`", "source, few labels", feature_augmentation)
+
+
+class Measured(NamedTuple):
+    """Accuracies (targets, shots, seeds) in percent, seconds for the source and for each adaptation."""
+
+    accuracy: np.ndarray
+    learn: float
+    adapt: np.ndarray
+
+
+def measure(task: Task, method: Method, seeds: int) -> Measured:
+    started = time.perf_counter()
+    adapt = method.learn(task.X[task.source], task.y[task.source])
+    learned = time.perf_counter() - started
+    accuracy, seconds = np.empty((2, len(task.targets), len(SHOTS), seeds))
+    for t, rows in enumerate(task.targets.values()):
+        for i, n in enumerate(SHOTS):
+            for seed in range(seeds):
+                few = draw(task.y, rows, n, seed)
+                started = time.perf_counter()
+                with contextlib.redirect_stdout(None):  # ADAPT prints shapes
+                    predict = adapt(task.X[few.few], task.y[few.few], task.X[few.rest])
+                seconds[t, i, seed] = time.perf_counter() - started
+                accuracy[t, i, seed] = 100 * np.mean(predict(task.X[few.rest]) == task.y[few.rest])
+    return Measured(accuracy, learned, seconds)
+
+
+def page(task: Task, found: dict[Method, Measured], seeds: int) -> list[str]:
+    n, D = len(task.source), task.X.shape[1]
+    head = [
+        f"## {task.name}",
+        "",
+        f"Source: {n:,} rows of width {D}. Targets: {', '.join(task.targets)}. {seeds} draws each; accuracy in %, mean",
+        "over targets and draws, ± standard error over the draws' means. Times are medians, in seconds.",
+        "",
+        "| method | uses | " + " | ".join(f"{s} labels per class" for s in SHOTS) + " | source, s | adapt, s |",
+        "|---|---|" + "---:|" * (len(SHOTS) + 2),
+    ]
+    means = {m: f.accuracy.mean(axis=(0, 2)) for m, f in found.items()}
+    best = np.max(list(means.values()), axis=0)
+    return head + [_row(m, f, means[m], best) for m, f in found.items()] + [""]
+
+
+def _row(method: Method, found: Measured, mean: np.ndarray, best: np.ndarray) -> str:
+    by_draw = found.accuracy.mean(axis=0)
+    error = by_draw.std(axis=1, ddof=1) / np.sqrt(by_draw.shape[1])
+    cells = [f"{m:.1f} ± {e:.1f}" for m, e in zip(mean, error)]
+    cells = [f"**{c}**" if m >= b else c for c, m, b in zip(cells, mean, best)]
+    return " | ".join(
+        [f"| {method.title}", method.uses, *cells, f"{found.learn:.2g}", f"{np.median(found.adapt):.2g} |"]
+    )
+
+
+def versions() -> str:
+    names = ("pro2", "scikit-learn", "skada", "adapt", "numpy")
+    have = [n for n in names if importlib.util.find_spec(n.replace("scikit-learn", "sklearn"))]
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in have)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waterbirds", type=Path, help="table of Waterbirds embeddings with y, place and split")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/libraries.md"))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")  # peers warn about few rows; what counts here is the result
+    tasks = [collages()] + ([waterbirds(chosen.waterbirds)] if chosen.waterbirds else [])
+    lines = [
+        "# Other libraries, same labels",
+        "",
+        f"Made by `python benchmarks/compare_libraries.py` ({versions()}).",
+        "",
+    ]
+    for task in tasks:
+        found = {}
+        for method in methods():
+            found[method] = measure(task, method, chosen.seeds)
+            print(task.name, method.title, found[method].accuracy.mean(axis=(0, 2)).round(1), flush=True)
+        lines += page(task, found, chosen.seeds)
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
