@@ -37,5 +37,9 @@ imports: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
 
+# on an idle machine; the GPU bank needs a CUDA device: `pro2 bench bank_gpu`
+bench: $(VENV)/.dev
+	for name in imports project probe_path bank stream; do $(BIN)/pro2 bench $$name --write || exit 1; done
+
 clean:
 	rm -rf $(VENV) build dist site

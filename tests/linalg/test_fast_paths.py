@@ -135,7 +135,7 @@ def test_lapack_basis_equals_the_plain_one(monkeypatch, kind, ridge, n):
     plain = krylov_basis(moments, n, ridge)
     np.testing.assert_allclose(fast.components @ fast.components.T, np.eye(n), atol=1e-13)
     if ridge < 1.0 or kind == "badly scaled":  # a nearly singular matrix multiplies rounding at every direction
-        np.testing.assert_allclose(fast.components[0], plain.components[0], atol=1e-8)
+        np.testing.assert_allclose(fast.components[0], plain.components[0], atol=1e-6)
         return
     assert fast.n_informative == plain.n_informative
     m = min(plain.n_informative, 20)  # what completes the space is free where variances are equal

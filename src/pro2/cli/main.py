@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 import pro2
-from pro2.cli import datasets, journey, sweep
+from pro2.cli import bench, datasets, journey, sweep
 from pro2.cli.demo import demo
 from pro2.cli.embed import embed
 
@@ -41,6 +41,7 @@ app.command()(embed)
 journey.register(app)
 app.add_typer(datasets.app, name="datasets")
 sweep.register(app)
+bench.register(app)
 
 
 def main() -> None:

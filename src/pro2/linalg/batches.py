@@ -16,7 +16,8 @@ PIECE_BYTES = 2 << 20  # of features: with its temporaries a piece stays in the 
 LEAVE = 0.8  # problems are dropped from the batch once no more than this share goes on
 SMALLEST = 16  # shorter batches are not worth a copy
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def pick(a: Array, part: Any, ndim: int) -> Array:

@@ -7,7 +7,7 @@ Targets y may be soft (between 0 and 1); o is an offset (the scores of a prior m
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from array_api_compat import array_namespace, device
@@ -21,20 +21,19 @@ class Primal:
     """theta = v (..., p): scores Z theta."""
 
     def __init__(self, Z: Array, c: Array, l2: Array):
-        self.xp = xp = array_namespace(Z)
-        self.Z, self.l2 = Z, l2
-        # the most a gradient entry can be; a feature that is zero on all rows can have none
-        bound = (c[..., None, :] @ xp.abs(Z))[..., 0, :]
-        self.bound = xp.where(bound > 0, bound, xp.ones_like(bound))
+        self.xp = array_namespace(Z)
+        self.Z, self.l2, self.c = Z, l2, c
         self.size = Z.shape[-1]
+
+    @cached_property
+    def bound(self) -> Array:
+        """The most a gradient entry can be; a feature that is zero on all rows can have none."""
+        bound = (self.c[..., None, :] @ self.xp.abs(self.Z))[..., 0, :]
+        return self.xp.where(bound > 0, bound, self.xp.ones_like(bound))
 
     def at(self, part: Any, ndim: int) -> Primal:
         """The same for a part of the leading axis; ndim is the number of batch axes."""
-        some = object.__new__(Primal)
-        some.xp, some.size = self.xp, self.size
-        some.Z, some.l2 = pick(self.Z, part, ndim + 2), pick(self.l2, part, ndim)
-        some.bound = pick(self.bound, part, ndim + 1)
-        return some
+        return Primal(pick(self.Z, part, ndim + 2), pick(self.c, part, ndim + 1), pick(self.l2, part, ndim))
 
     def scores(self, theta: Array) -> Array:
         return (self.Z @ theta[..., None])[..., 0]
@@ -75,11 +74,7 @@ class Dual:
 
     def at(self, part: Any, ndim: int) -> Dual:
         """The same for a part of the leading axis; ndim is the number of batch axes."""
-        some = object.__new__(Dual)
-        some.xp, some.size = self.xp, self.size
-        some.K, some.l2 = pick(self.K, part, ndim + 2), pick(self.l2, part, ndim)
-        some.c = pick(self.c, part, ndim + 1)
-        return some
+        return Dual(pick(self.K, part, ndim + 2), pick(self.c, part, ndim + 1), pick(self.l2, part, ndim))
 
     def scores(self, theta: Array) -> Array:
         return (self.K @ theta[..., None])[..., 0]

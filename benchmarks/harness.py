@@ -1,0 +1,85 @@
+"""Side-by-side timing in one process: alternating order, median of repeats, ratios to a reference, threads stated."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool = True) -> dict[str, float]:
+    """Median seconds of each way; rounds run forwards and backwards, so that drift hits all ways alike."""
+    names = list(ways)
+    for name in names if warm else []:
+        ways[name]()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        for name in names if turn % 2 == 0 else names[::-1]:
+            start = time.perf_counter()
+            ways[name]()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on; a load well above 0 before the start means: do not trust the ratios."""
+    import pro2
+
+    blas = sorted({f"{b['internal_api']} {b['version']} x{b['num_threads']}" for b in threadpool_info()})
+    return {
+        "date": time.strftime("%Y-%m-%d"), "cpu": _cpu(), "cores": os.cpu_count(), "blas": blas,
+        "load before": round(os.getloadavg()[0], 2), "python": platform.python_version(), "numpy": np.__version__,
+        "pro2": pro2.__version__,
+    }  # fmt: skip
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows of equal keys as Markdown."""
+    names = list(dict.fromkeys(k for row in rows for k in row))
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_shown(row.get(name, "")) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}" if isinstance(
+        value, float) else str(value)  # fmt: skip
+
+
+def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[str, Any]]],
+        options: Callable[[argparse.ArgumentParser], Any] = lambda parser: None) -> None:  # fmt: skip
+    """Parse, measure, print, and with --write keep table and command under docs/benchmarks."""
+    parser = argparse.ArgumentParser(prog=f"pro2 bench {name}", description=title)
+    parser.add_argument("--write", action="store_true", help="also write docs/benchmarks/NAME.md and NAME.json")
+    options(parser)
+    asked = parser.parse_args()
+    about = machine()
+    print(json.dumps(about), flush=True)
+    rows = work(asked)
+    text = table(rows)
+    print(text)
+    if asked.write:
+        folder = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+        folder.mkdir(parents=True, exist_ok=True)
+        notes = "".join(f"- {k}: {v}\n" for k, v in about.items())
+        (folder / f"{name}.md").write_text(f"# {title}\n\n`pro2 bench {name} --write`\n\n{notes}\n{text}\n")
+        (folder / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")

@@ -1,0 +1,88 @@
+"""A source table larger than memory: moments of a file on disk, against reading it and multiplying alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import run
+
+D, ROWS = 1024, 32_768
+WAYS = ("read", "read + X'X", "moments")
+
+
+def write(path: Path, gigabytes: float) -> int:
+    """Rows of float32 noise around two class means; returns how many."""
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((ROWS, D), dtype=np.float32)
+    n = int(gigabytes * 2**30 / (4 * D * ROWS)) * ROWS
+    with path.open("wb") as file:
+        for i in range(n // ROWS):
+            block[:, i % D] += 1.0  # no two blocks alike
+            file.write(block)
+    return n
+
+
+def blocks(path: Path) -> Iterator[np.ndarray]:
+    """Blocks through one buffer, read without filling the page cache with what is never read again."""
+    buffer = np.empty((ROWS, D), dtype=np.float32)
+    with path.open("rb", buffering=0) as file:
+        while (got := file.readinto(memoryview(buffer).cast("B"))) > 0:
+            os.posix_fadvise(file.fileno(), 0, file.tell(), os.POSIX_FADV_DONTNEED)
+            yield buffer[: got // (4 * D)]
+
+
+def once(way: str, path: Path) -> None:
+    """One way in this process; prints seconds and peak resident megabytes."""
+    from pro2.linalg.moments import SourceMoments
+
+    labels = np.arange(ROWS) % 2
+    start = time.perf_counter()
+    if way == "moments":
+        SourceMoments.from_batches(((X, labels[: len(X)]) for X in blocks(path)), progress=True)
+    else:
+        total = np.zeros((D, D))
+        for X in blocks(path):
+            total += X.T @ X if way != "read" else X[0, 0]
+    print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def work(options: argparse.Namespace) -> list[dict[str, Any]]:
+    path = options.file
+    n = write(path, options.gigabytes)
+    rows = []
+    try:
+        for way in WAYS:
+            os.sync()
+            done = subprocess.run([sys.executable, __file__, "--once", way, "--file", str(path)], check=True,
+                                  capture_output=True, text=True)  # fmt: skip
+            seconds, peak = map(float, done.stdout.split())
+            rows.append({"what": way, "GB": 4e-9 * n * D, "seconds": seconds, "GB/s": 4e-9 * n * D / seconds,
+                         "peak resident MB": peak})  # fmt: skip
+            print(rows[-1], flush=True)
+    finally:
+        path.unlink()
+    for row in rows:
+        row["share of read + X'X"] = rows[1]["seconds"] / row["seconds"]
+    return rows
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gigabytes", type=float, default=20.0)
+    parser.add_argument("--file", type=Path, default=Path("/var/tmp/pro2_stream.f32"), help="written, then deleted")
+    parser.add_argument("--once", choices=WAYS, help=argparse.SUPPRESS)
+
+
+if __name__ == "__main__":
+    if "--once" in sys.argv:
+        once(sys.argv[sys.argv.index("--once") + 1], Path(sys.argv[sys.argv.index("--file") + 1]))
+    else:
+        run("stream", "Stream: moments of a file larger than memory", work, _options)

@@ -1,0 +1,39 @@
+"""`pro2 bench NAME`: run a benchmark of the repository and print its table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+import pro2
+
+NOT_BENCHMARKS = {"harness"}
+
+
+def bench(
+    context: typer.Context,
+    name: str | None = typer.Argument(None, help="Which benchmark; without a name they are listed."),
+) -> None:
+    """Measure speed side by side with the alternatives; options after NAME go to the benchmark."""
+    folder = Path(pro2.__file__).resolve().parents[2] / "benchmarks"
+    names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in NOT_BENCHMARKS)
+    if not names:
+        raise FileNotFoundError(
+            f"no benchmarks at {folder}: they are part of the repository, not of the installed package; "
+            "clone it and install with `pip install -e .`"
+        )
+    if name is None:
+        typer.echo("\n".join(names))
+        return
+    if name not in names:
+        raise ValueError(f"no benchmark {name!r}; there are {', '.join(names)}")
+    done = subprocess.run([sys.executable, str(folder / f"{name}.py"), *context.args], check=False)
+    raise typer.Exit(done.returncode)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command; unknown options are the benchmark's own."""
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
