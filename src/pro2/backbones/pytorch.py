@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,6 +108,13 @@ class TorchBackbone:
         if self._session is not None:
             return self._session.run(batch)
         return run_module(self._module, batch, self.device)
+
+    def write_onnx(self, path: str | PathLike[str]) -> None:
+        """The network as one ONNX file, from prepared images to (n, width) with any n; for deployment."""
+        from pro2.backbones.cpu_engine import export
+
+        export(self._module.to("cpu"), self.prepare(_grey_image()), Path(path))
+        self._module.to(self.device)
 
     def _export(self, runtime: str) -> Any:
         from pro2.backbones.cpu_engine import ExportError, cached_session
