@@ -104,7 +104,7 @@ def _upright(image: Image) -> Image:
 
 def _to_rgb(image: Image) -> Image:
     if image.mode == "RGB":
-        return image.copy()
+        return image
     if image.mode.startswith("I"):
         return _from_integers(image)
     if image.mode == "F":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,8 @@ from pro2.backbones.spec import Preprocessing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+_REACH = 4  # Lanczos, the widest filter, reaches three pixels; one more for rounding
 
 
 def crop_square(image: Image, preprocessing: Preprocessing) -> np.ndarray:
@@ -31,8 +34,12 @@ def crop_square(image: Image, preprocessing: Preprocessing) -> np.ndarray:
         _span(length, resized, preprocessing)
         for length, resized in zip(image.size, _resized(image.size, preprocessing))
     )
-    columns = image.resize((side, image.height), filters, box=(left, 0, right, image.height))
-    square = columns.resize((side, side), filters, box=(0, top, side, bottom))
+    # rows that no filter of the second pass reaches need no first pass
+    reach = _REACH * max(1.0, (bottom - top) / side)
+    first, last = max(0, math.floor(top - reach)), min(image.height, math.ceil(bottom + reach))
+    rows = image if last - first == image.height else image.crop((0, first, image.width, last))
+    columns = rows.resize((side, rows.height), filters, box=(left, 0, right, rows.height))
+    square = columns.resize((side, side), filters, box=(0, top - first, side, bottom - first))
     pixels = np.asarray(square, dtype=np.uint8)
     return np.ascontiguousarray(pixels[:, :, ::-1]) if preprocessing.channels == "bgr" else pixels
 
