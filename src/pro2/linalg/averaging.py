@@ -76,7 +76,8 @@ def _weigh(
     xp = array_namespace(Z)
     modes = fit_candidates(prior, Z, y, c, candidates)
     loo = np.array([float(xp.sum(c * log_likelihood(_flat(prior, m.loo_scores), y, prior.n_classes))) for m in modes])
-    weights = np.exp(loo - loo.max())
+    score = loo + np.array([prior.log_prior(k) for k in candidates])
+    weights = np.exp(score - score.max())
     return modes, loo / float(xp.sum(c)), weights / weights.sum()
 
 
@@ -88,7 +89,7 @@ def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates:
     modes = []
     for start in range(0, len(candidates), size):
         part = candidates[start : start + size]
-        K = xp.stack([(prior.unit * k.amplitude**2) * grams[k.kernel] for k in part])
+        K = xp.stack([prior.variance(k) * grams[k.kernel] for k in part])
         offset = xp.stack([prior.centre_scores(S, k.ridge) for k in part])
         offset = offset[..., 0] if prior.n_classes == 2 else offset
         mode = laplace_mode(K, offset, y, c, prior.n_classes, tol=1e-7 if prior.n_classes == 2 else 1e-5)
@@ -104,7 +105,7 @@ def _mixed_head(
     pulls: dict[str, Array] = {}
     half = 1.0 if prior.n_classes == 2 else 0.5  # prior covariance of one class, as in laplace_mode
     for k, w, mode in zip(candidates, weights.tolist(), modes):
-        dual = (w * half * (prior.unit * k.amplitude**2)) * mode.alpha
+        dual = (w * half * prior.variance(k)) * mode.alpha
         pulls[k.kernel] = pulls[k.kernel] + dual if k.kernel in pulls else dual
         if k.ridge is not None:
             r = RIDGES.index(k.ridge)

@@ -1,8 +1,8 @@
 """What a source says about the head of a shifted target, as a small family of Gaussian priors.
 
 A prior is a centre (nothing, or the source's linear discriminant at one of four ridges), a covariance of the deviation
-from it (Euclidean, whitened by the within-class covariance, or Euclidean plus the span of the source heads) and an
-amplitude. Small ridges give the sharpest source head, large ones spread over all features that predict the source:
+from it (Euclidean, whitened by the within-class covariance, or Euclidean plus the span of the source heads) and a
+reach. Small ridges give the sharpest source head, large ones spread over all features that predict the source:
 together the heads span a rational Krylov space of the source, the graded counterpart of the first d ranked features.
 """
 
@@ -18,20 +18,25 @@ from pro2.linalg.moments import Array, SourceMoments
 
 RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
 METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
-AMPLITUDES = (3.0, 12.0)  # prior deviation of a logit at a typical source row; the centre has size 1
+REACHES = (1.0, 16.0)  # how far one label may move the logit of another row; the centre has size 1
 INTERCEPT = 0.03  # share of the intercept in the prior variance of a logit
+TRUST = 8.0  # how many target labels the source's own accuracy is worth when centres are compared
 KERNELS = ("euclidean", "metric", "euclidean+heads")
 
 
 class Candidate(NamedTuple):
-    """One prior: `ridge` of the source head at its centre (None: centred on zero), covariance, amplitude."""
+    """One prior: `ridge` of the source head at its centre (None: centred on zero), covariance, reach.
+
+    A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
+    the covariance has d effective dimensions: `reach` = v / sqrt(d) means the same in 20 dimensions and in 2000.
+    """
 
     ridge: float | None
     kernel: str
-    amplitude: float
+    reach: float
 
 
-CANDIDATES = tuple(Candidate(r, k, a) for k in KERNELS for a in AMPLITUDES for r in (None, *RIDGES))
+CANDIDATES = tuple(Candidate(r, k, a) for k in KERNELS for a in REACHES for r in (None, *RIDGES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +54,15 @@ class SourcePrior:
         Inverse of the shrunk within-class covariance.
     norms : tuple of float
         Mean squared length of a source row under the Euclidean, metric and head features.
+    dims : tuple of float
+        Effective dimensions of the source rows in the Euclidean and the metric geometry: (sum of eigenvalues)^2 / sum
+        of their squares.
     unit : float
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
         probability e / (1 + e). The centre has size unit^2 because the best of the others counts, not their mean;
         prior variances have a factor `unit`.
+    accuracy : tuple of float
+        Of each source head on the source, by the Gaussian formula.
     """
 
     n_classes: int
@@ -61,7 +71,9 @@ class SourcePrior:
     offsets: Array
     metric: Array
     norms: tuple[float, float, float]
+    dims: tuple[float, float]
     unit: float
+    accuracy: tuple[float, ...]
 
     @classmethod
     def from_moments(cls, moments: SourceMoments) -> SourcePrior:
@@ -83,7 +95,22 @@ class SourcePrior:
             _spread(moments, centre, metric),
             _head_spread(moments, centre, heads, offsets),
         )
-        return cls(n_classes, centre, heads, offsets, metric, norms, unit)
+        second = within + _between(moments, centre)
+        dims = _effective(second), _effective(metric @ second)
+        accuracy = tuple(
+            _gaussian_accuracy(moments, centre, heads[i, ...], offsets[i, ...]) for i in range(len(RIDGES))
+        )
+        return cls(n_classes, centre, heads, offsets, metric, norms, dims, unit, accuracy)
+
+    def log_prior(self, candidate: Candidate) -> float:
+        """What the source says about a centre before any target label: as if `TRUST` labels had been seen."""
+        share = 1.0 / self.n_classes if candidate.ridge is None else self.accuracy[RIDGES.index(candidate.ridge)]
+        return TRUST * math.log(share)
+
+    def variance(self, candidate: Candidate) -> float:
+        """Prior variance of a difference of logits at a typical source row."""
+        d = self.dims[1] if candidate.kernel == "metric" else self.dims[0]
+        return self.unit * candidate.reach * math.sqrt(d)
 
     def scores(self, Z: Array) -> Array:
         """Logits of the source heads, (M, R, K')."""
@@ -91,7 +118,7 @@ class SourcePrior:
         return xp.tensordot(Z - self.centre, self.heads, axes=([1], [2])) + self.offsets
 
     def grams(self, Z: Array, W: Array | None = None) -> dict[str, Array]:
-        """Prior covariance of scores between rows of Z and of W (or of Z), one matrix per kernel, at amplitude 1."""
+        """Prior covariance of scores between rows of Z and of W (or of Z), one matrix per kernel, at variance 1."""
         xp = array_namespace(self.heads)
         A = Z - self.centre
         B = A if W is None else W - self.centre
@@ -151,6 +178,35 @@ def _margin(moments: SourceMoments, M: Array, coef: Array, intercept: Array) -> 
     mean = xp.sum(V * M, axis=1) + b
     share = moments.weight / moments.total_weight
     return math.sqrt(max(float(xp.sum(share * (noise + mean * mean))), 0.0))
+
+
+def _between(moments: SourceMoments, centre: Array) -> Array:
+    xp = array_namespace(centre)
+    M = (moments.mean - centre) * xp.sqrt(moments.weight / moments.total_weight)[:, None]
+    return xp.matrix_transpose(M) @ M
+
+
+def _effective(A: Array) -> float:
+    """(tr A)^2 / tr(A A), at least 1."""
+    xp = array_namespace(A)
+    square = float(xp.sum(A * xp.matrix_transpose(A)))
+    return max(1.0, float(xp.sum(xp.linalg.diagonal(A))) ** 2 / square) if square > 0 else 1.0
+
+
+def _gaussian_accuracy(moments: SourceMoments, centre: Array, coef: Array, intercept: Array) -> float:
+    """Accuracy of a head on the source if its classes were Gaussian: one minus the sum of all pairwise errors."""
+    xp = array_namespace(coef)
+    n = len(moments.classes)
+    V, b = (xp.concat([0.0 * coef, coef]), xp.concat([0.0 * intercept, intercept])) if n == 2 else (coef, intercept)
+    share = moments.weight / moments.total_weight
+    within, wrong = moments.within_covariance(), 0.0
+    G, at = V @ within @ xp.matrix_transpose(V), (moments.mean - centre) @ xp.matrix_transpose(V) + b
+    for c in range(n):
+        for k in range(n):
+            if k != c:
+                spread = math.sqrt(max(float(G[c, c] + G[k, k] - 2.0 * G[c, k]), 1e-300))
+                wrong += float(share[c]) * 0.5 * math.erfc(float(at[c, c] - at[c, k]) / spread / math.sqrt(2.0))
+    return min(1.0, max(1.0 / n, 1.0 - wrong))
 
 
 def _spread(moments: SourceMoments, centre: Array, metric: Array) -> float:
