@@ -77,7 +77,7 @@ def summary(found: dict[str, dict[str, np.ndarray]]) -> list[str]:
     short, gain = np.maximum(np.maximum(source, probe) - ours, 0.0), ours - source
     lines = [
         f"* Pro2 is at least as good as both alternatives in {int((short == 0).sum())} of {len(cells)} cells.",
-        f"* Its mean gain is {gain.mean():.1f} points over the source head, {(ours - probe).mean():.1f} over the probe.",
+        f"* Mean gain: {gain.mean():.1f} points over the source head and {(ours - probe).mean():.1f} over the probe.",
         f"* It is short of the better alternative by {short.mean():.1f} points on average, {short.max():.1f} at most.",
     ]
     for name, at in (("reaches 90 %", source >= 90), ("stays below 90 %", source < 90)):

@@ -43,7 +43,6 @@ myst_heading_anchors = 3
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the signature shows them; numpydoc sections say shape, range and meaning
-autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 default_role = "py:obj"
 

@@ -1,0 +1,103 @@
+"""The documentation tells the truth: docstring examples, code on the pages and the recipes of CONTRIBUTING run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "pro2"
+PAGES = sorted(p for p in (ROOT / "docs").rglob("*.md") if "```python" in p.read_text(encoding="utf-8"))
+
+
+def modules_with_examples() -> list[str]:
+    """Only modules that have an example are imported: the others may need a runtime that is not installed."""
+    files = (p for p in sorted(SOURCE.rglob("*.py")) if ">>> " in p.read_text(encoding="utf-8"))
+    return [".".join(("pro2", *p.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__") for p in files]
+
+
+@pytest.fixture
+def restored_registries() -> Iterator[None]:
+    """Examples may register a data set or a backbone; other tests must not see it."""
+    from pro2.backbones import registry as backbones
+    from pro2.data.datasets import registry as datasets
+
+    before = dict(backbones._REGISTERED), dict(datasets._MAKERS)
+    yield
+    for kept, old in zip((backbones._REGISTERED, datasets._MAKERS), before):
+        kept.clear()
+        kept.update(old)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_docstring_examples_run(name: str, restored_registries: None) -> None:
+    module = importlib.import_module(name)
+    results = doctest.testmod(module, extraglobs={"np": np}, optionflags=doctest.ELLIPSIS)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
+def test_code_on_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All blocks of a page in one namespace, in order, as a reader would paste them."""
+    namespace: dict[str, Any] = {}
+    for number, code in enumerate(blocks(page, "python"), 1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
+    assert "pro2" in namespace
+
+
+class TestContributing:
+    """Each recipe works as printed, with the names that its file has at hand."""
+
+    data_set, backbone, baseline = blocks(ROOT / "CONTRIBUTING.md", "py")
+
+    def test_a_recipe_has_fifteen_lines_or_fewer(self) -> None:
+        counts = [len([line for line in b.splitlines() if line.strip()]) for b in self.recipes()]
+        assert max(counts) <= 18, counts
+
+    def recipes(self) -> tuple[str, ...]:
+        return self.data_set, self.backbone, self.baseline
+
+    def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
+        from pro2.data import shifts
+        from pro2.data.datasets import base, load_dataset, register_dataset, source_rows, targets
+
+        names = {**vars(base), **vars(shifts), "np": np, "__name__": "mine"}
+        exec(self.data_set, names)
+        register_dataset("mine", names["Mine"])
+        (tmp_path / "metadata.csv").write_text("file,y,scanner\n1.png,sick,a\n2.png,well,b\n3.png,sick,b\n")
+        images = load_dataset("mine", tmp_path)
+        assert source_rows("mine", images).tolist() == [0]
+        assert targets("mine", images)["b"].tolist() == [1, 2]
+
+    def test_add_a_backbone(self, restored_registries: None) -> None:
+        image = pytest.importorskip("PIL.Image")
+        from pro2.backbones import create_backbone, list_backbones
+
+        exec(self.backbone, {})
+        assert "mean-colour" in list_backbones()
+        backbone = create_backbone("mean-colour")
+        batch = np.stack([backbone.prepare(image.new("RGB", (40, 50), (255, 0, 51)))])
+        np.testing.assert_allclose(backbone.embed(batch), [[1.0, 0.0, 0.2]], atol=1e-6)
+
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_add_a_baseline(self, n_classes: int) -> None:
+        from pro2.estimators import contract
+
+        names: dict[str, Any] = {**vars(contract), "np": np, "__name__": "mine"}
+        exec(self.baseline, names)
+        y = np.arange(30) % n_classes
+        model = names["MajorityClass"]().fit(np.ones((30, 4)), y)
+        adapted = model.adapt(np.ones((5, 4)), [1, 1, 1, 0, 0])
+        assert set(adapted.predict(np.zeros((7, 4)))) == {1}
