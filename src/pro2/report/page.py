@@ -37,6 +37,9 @@ def inline_svg(drawn: Drawn) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", text, count=1)
+    # Ids count from one in every drawing; on one page each needs its own.
+    text = re.sub(r'\bid="', f'id="{drawn.name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{drawn.name}-", text)
     width = float(drawn.figure.get_figwidth()) * 110
     text = text.replace("<svg", f'<svg role="img" aria-label="{_text(drawn.title)}" style="width:{width:.0f}px"', 1)
     return text.replace(INK, "currentColor").replace(GRID, "var(--line)")
