@@ -194,3 +194,32 @@ def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable]
     assert answer["features_needed"] == found.features_needed
     assert answer["accuracy"] == pytest.approx(found.accuracy)
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_suggest_and_unlabeled_rows_say_what_the_library_says(
+    digits: tuple[Path, EmbeddingTable], tmp_path: Path
+) -> None:
+    source, target = digits
+    few, rest = save_target(target, "odd", 8, tmp_path)
+    run("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
+    cold = run("suggest", tmp_path / "m", rest, "-n", 6)
+    run("adapt", tmp_path / "m", few, "-y", "odd", "--unlabeled", rest, "--out", tmp_path / "a")
+    later = run("suggest", tmp_path / "m", rest, "-n", 6, "--adapted", tmp_path / "a", "--out", tmp_path / "next.csv")
+    model, pool, few_table = pro2.load(tmp_path / "m"), EmbeddingTable.open(rest), EmbeddingTable.open(few)
+    adapted = model.adapt(few_table.embeddings, few_table.column("odd"), X_unlabeled=pool.embeddings)
+    np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, adapted.coef_, rtol=1e-6)
+    for answer, now in ((cold, None), (later, adapted)):
+        rows = pro2.suggest_labels(model, pool.embeddings, 6, adapted=now, random_state=0)
+        assert answer["ids"] == pool.ids[rows].tolist()
+        assert len(set(answer["ids"])) == 6
+    text = (tmp_path / "next.csv").read_text(encoding="utf-8").splitlines()
+    assert text == ["id,label", *(f"{each}," for each in later["ids"])]
+
+
+def test_adapting_without_any_label(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
+    source, target = digits
+    pool = target.save(tmp_path / "pool.npz")
+    run("fit", source, "-y", "odd", "--out", tmp_path / "m")
+    run("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
+    expected = pro2.load(tmp_path / "m").adapt(None, None, X_unlabeled=target.embeddings)
+    np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, expected.coef_, rtol=1e-6)

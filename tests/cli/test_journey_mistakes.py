@@ -186,6 +186,27 @@ def test_inspect_finds_damage(pro: Pro2, name: str) -> None:
     assert "is damaged" in pro.fails("inspect", name)
 
 
+def test_inspect_knows_every_kind_of_file(pro: Pro2) -> None:
+    from pro2.experiments.results import ResultStore
+
+    with ResultStore("results") as store:
+        store.append("batch", {"key": ["a", "b"], "accuracy": [0.5, 0.6]}, 1.0)
+    pro.ok("export", "adapted.safetensors", "--format", "safetensors", "-o", "head.safetensors")
+    pro.ok("export", "adapted.safetensors", "--format", "onnx", "-o", "head.onnx")
+    kinds = {
+        "model.safetensors": "model",
+        "adapted.safetensors": "adapted classifier",
+        "source.arrow": "embedding table",
+        "head.safetensors": "exported classifier",
+        "head.onnx": "exported classifier",
+        "results": "results of a sweep",
+    }
+    for name, what in kinds.items():
+        assert json.loads(pro.ok("inspect", name, "--json"))["what"] == what
+        assert what in pro.ok("inspect", name)
+    assert json.loads(pro.ok("inspect", "results", "--json"))["runs"] == 2
+
+
 def test_an_unreadable_file_is_named(pro: Pro2) -> None:
     (pro.folder / "junk.npz").write_bytes(b"not an archive")
     assert "junk.npz" in pro.fails("fit", "junk.npz", "-y", "y", "-o", "m")

@@ -120,6 +120,32 @@ def test_torch_models_come_back_as_numpy(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(torch.from_numpy(X)).numpy(), atol=1e-12)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_bank_of_probes_comes_back_with_its_projection(tmp_path: Path, n_classes: int) -> None:
+    from pro2.estimators.bank import ProbeBank
+
+    X, y = rows(n_classes)
+    bank = ProbeBank(Projection(n_components=3).fit(X, y)).fit(
+        X, y, target=np.array(["north", "south"])[np.arange(60) // 30]
+    )
+    loaded = pro2.load(bank.save(tmp_path / "m"))
+    np.testing.assert_array_equal(loaded.predict_proba(X, target="south"), bank.predict_proba(X, target="south"))
+
+
+def test_the_report_of_an_adaptation_travels(tmp_path: Path) -> None:
+    adapted = fitted("LinearClassifier")
+    loaded = pro2.load(adapted.save(tmp_path / "m"))
+    assert loaded.report_.learning_curve is not None
+    assert str(loaded.report_) == str(adapted.report_)
+
+
+def test_what_model_and_projection_share_is_stored_once(tmp_path: Path) -> None:
+    model = fitted("ProjectAndProbe")
+    assert model.source_moments_.scatter is model.projection_.moments_.scatter
+    loaded = pro2.load(model.save(tmp_path / "m"))
+    assert loaded.source_moments_.scatter is loaded.projection_.moments_.scatter
+
+
 def test_provenance_travels(tmp_path: Path) -> None:
     model = pro2.load(fitted("ProjectAndProbe").save(tmp_path / "a", provenance=PROVENANCE))
     again = pro2.load(model.save(tmp_path / "b"))

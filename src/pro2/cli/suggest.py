@@ -32,6 +32,7 @@ def suggest(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the ids to this .csv with an empty label.")
     ] = None,
+    random_state: Annotated[int, typer.Option(help="Of the draw; the same number gives the same rows.")] = 0,
     where: Where = None,
     embedding: Embedding = None,
     force: Force = False,
@@ -52,7 +53,7 @@ def suggest(
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool}")
     with working(f"choosing among {len(table)} rows"):
-        rows = np.asarray(suggest_labels(fitted, table.embeddings, n, adapted=now))
+        rows = np.asarray(suggest_labels(fitted, table.embeddings, n, adapted=now, random_state=random_state))
     ids = table.ids[rows].tolist()
     if out is not None:
         atomic_write(out, lambda file: _write(file, ids), force)
