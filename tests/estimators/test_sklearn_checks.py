@@ -7,7 +7,13 @@ from pro2 import Probe, ProjectAndProbe, Projection
 
 
 @parametrize_with_checks(
-    [Projection(), Projection(solver="logistic"), Projection(solver="adamw", random_state=0), Probe(), ProjectAndProbe()]
+    [
+        Projection(),
+        Projection(solver="logistic"),
+        Projection(solver="adamw", random_state=0),
+        Probe(),
+        ProjectAndProbe(),
+    ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_sklearn_checks(estimator, check):
