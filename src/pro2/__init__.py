@@ -21,6 +21,7 @@ _ROOMS = {
     "load": "pro2.estimators.files",
     "SourceMoments": "pro2.linalg.moments",
     "EmbeddingTable": "pro2.data.embeddings",
+    "suggest_labels": "pro2.active",
 }
 
 __all__ = [*sorted(_ROOMS), "__version__"]
