@@ -13,8 +13,8 @@ from pro2.experiments import find_plan, list_presets, load_plan, parse_plan, pre
 from pro2.experiments.methods import check_methods
 from pro2.experiments.plan import override
 
-PRESETS = ("backbones", "baselines", "basis", "celeba-variants", "dimension", "main", "multiclass", "orthogonality",
-           "picture", "shog")  # fmt: skip
+PRESETS = ("backbones", "baselines", "basis", "celeba-variants", "dimension", "main", "multiclass", "optimiser",
+           "orthogonality", "picture", "shog")  # fmt: skip
 
 
 def test_a_plan_survives_the_round_trip_to_plain_values(plan_values: dict[str, Any]) -> None:

@@ -170,6 +170,35 @@ def test_estimators_run_as_methods(table_folder: Path, plan_values: dict[str, An
     assert np.mean([r["accuracy"] for r in rows if r["target"] == "spurious"]) > 0.8
 
 
+def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    adamw = {"method": "pro2", "name": "adamw", "params": {"probe": "adamw", "steps": 300}, "grid": {"lr": [0.1, 0.01]}}
+    values = {**plan_values, "methods": [{"method": "pro2"}, adamw], "baseline": None, "shots": [20], "n_features": [3]}
+    for out in ("first", "second"):
+        assert run_sweep(parse_plan(values), tmp_path / out, data=table_folder).n_failed == 0
+    rows = _rows(tmp_path / "first")
+    assert rows == _rows(tmp_path / "second")
+    exact = {(r["target"], r["seed"], r["l2"]): r["accuracy"] for r in rows if r["method"] == "pro2"}
+    fast = [r for r in rows if r["method"] == "adamw" and r["params"] == '{"lr": 0.1}']
+    assert len(fast) == len(exact)
+    gaps = [abs(exact[r["target"], r["seed"], r["l2"]] - r["accuracy"]) for r in fast]
+    assert np.mean(gaps) < 0.05
+
+
+def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    gridded = {"method": "pro2", "name": "g", "grid": {"ridge": [0.1, 10.0]}}
+    fixed = [{"method": "pro2", "name": f"r{r}", "params": {"ridge": r}} for r in (0.1, 10.0)]
+    values = {**plan_values, "methods": [gridded, *fixed], "baseline": None}
+    run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
+    rows = _rows(tmp_path / "out")
+    cell = ("target", "shots", "seed", "n_features", "l2")
+    for ridge in (0.1, 10.0):
+        one = {tuple(r[c] for c in cell): r["accuracy"] for r in rows if r["method"] == f"r{ridge}"}
+        two = {tuple(r[c] for c in cell): r["accuracy"] for r in rows if r["params"] == f'{{"ridge": {ridge}}}'}
+        assert one == two
+
+
 def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4

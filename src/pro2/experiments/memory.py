@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pro2.experiments.expand import Batch, sub_batch
-from pro2.experiments.methods import find_method, grid_axes
+from pro2.experiments.methods import find_method
+from pro2.experiments.probes import grid_axes
 from pro2.experiments.problems import Problem
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -15,19 +15,22 @@ import numpy as np
 
 from pro2.experiments.heads import Draws, Features, Heads
 from pro2.experiments.plan import MethodSpec, suggest
+from pro2.experiments.probes import PROBE_DEFAULTS, probe_heads
 from pro2.experiments.problems import Problem
 
 if TYPE_CHECKING:
-    from pro2.experiments.expand import Batch, Setting
-    from pro2.linalg.logistic import LogisticFit
+    from pro2.experiments.expand import Batch
+
+
+Params = tuple[tuple[str, Any], ...]
 
 
 class PreparedKey(NamedTuple):
     """Names one fit on source: method, its parameters, one point of its own grid, seed, size of the basis."""
 
     method: str
-    params: tuple[tuple[str, Any], ...]
-    point: tuple[tuple[str, Any], ...]
+    params: Params
+    point: Params
     seed: int | None
     n_components: int
 
@@ -46,6 +49,8 @@ class Method(Protocol):
 
     def parameters(self) -> dict[str, Any]: ...  # names and defaults
 
+    def source_params(self, params: Params) -> Params: ...  # those that the fit on source depends on
+
     def n_components(self, asked: int) -> int: ...
 
     def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int: ...
@@ -57,23 +62,27 @@ class Method(Protocol):
 
 def prepared_keys(batch: Batch) -> list[PreparedKey]:
     """What has to be fitted on source before a batch can run; one entry a seed when the method is random."""
-    method = find_method(batch.method)
+    points = dict.fromkeys(find_method(batch.method).source_params(s.params) for s in batch.settings)
+    return [key for point in points for key in keys_of(batch, point)]
+
+
+def keys_of(batch: Batch, point: Params) -> list[PreparedKey]:
+    """The fits on source that one point of the method's own grid needs."""
+    spec, method = batch.method, find_method(batch.method)
     asked = max((s.n_features for s in batch.settings if s.n_features is not None), default=0)
-    points = dict.fromkeys(s.params for s in batch.settings)
     seeds: Sequence[int | None] = batch.seeds if method.seeded else (None,)
-    spec = batch.method
-    return [
-        PreparedKey(spec.method, spec.params, p, seed, method.n_components(asked)) for p in points for seed in seeds
-    ]
+    params = method.source_params(spec.params)
+    return [PreparedKey(spec.method, params, point, seed, method.n_components(asked)) for seed in seeds]
 
 
 @dataclass(frozen=True)
 class BasisMethod:
-    """A ranked basis of source, probed exactly on the few target labels.
+    """A ranked basis of source, probed on the few target labels.
 
     `fit` takes (X_source, y_source, size, seed, **params) and gives `Features`. A basis that is trained jointly
     depends on its size, so its size is a parameter (``n_components``, by default `joint`) and not what a grid
-    happens to ask for.
+    happens to ask for. Every basis also takes the parameters of the probe: ``probe`` ("newton", exact, or "adamw",
+    the paper's optimiser with early stopping on the validation rows), ``lr`` and ``steps`` of the latter.
     """
 
     fit: Callable[..., Features]
@@ -83,7 +92,11 @@ class BasisMethod:
     probed: bool = True
 
     def parameters(self) -> dict[str, Any]:
-        return {p.name: p.default for p in list(inspect.signature(self.fit).parameters.values())[4:]}
+        own = {p.name: p.default for p in list(inspect.signature(self.fit).parameters.values())[4:]}
+        return {**own, **PROBE_DEFAULTS}
+
+    def source_params(self, params: Params) -> Params:
+        return tuple((name, value) for name, value in params if name not in PROBE_DEFAULTS)
 
     def n_components(self, asked: int) -> int:
         return asked if self.joint is None else 0
@@ -96,49 +109,18 @@ class BasisMethod:
         return self.fit(X, y, key.n_components, key.seed, **dict(key.params), **dict(key.point))
 
     def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
-        features = [prepared[key] for key in prepared_keys(batch)]
-        sizes, l2 = grid_axes(batch.settings)
-        X, y = problem.X[draws.few], problem.y[draws.few]
-        Z = _transform(features, X, sizes[-1])
-        fit, loss = _fit(Z, y, sizes, l2, problem.n_classes, batch.support)
-        at = (slice(None), [sizes.index(s.n_features or 0) for s in batch.settings],
-              [l2.index(s.l2 or 0.0) for s in batch.settings])  # fmt: skip
-        coef, intercept = fit.coef[at], fit.intercept[at]
-        if problem.n_classes == 2:
-            coef, intercept = coef[:, :, None], intercept[:, :, None]
-        W, b = _original(features, coef, intercept)
-        return Heads(W, b, None if loss is None else loss[at], features[0].unit)
-
-
-def _fit(
-    Z: np.ndarray, y: np.ndarray, sizes: list[int], l2: list[float], n_classes: int, support: bool
-) -> tuple[LogisticFit, np.ndarray | None]:
-    """All probes of a batch, and with `support` their leave-one-out losses (S, n_d, n_l2)."""
-    from pro2.linalg.logistic import fit_path
-    from pro2.linalg.selection import loo_loss, loo_path
-
-    if not support:
-        return fit_path(Z, y, sizes, l2, n_classes=n_classes), None
-    fit, scores = loo_path(Z, y, sizes, l2, n_classes=n_classes)
-    return fit, loo_loss(scores, y, n_classes)
-
-
-def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
-    """The sorted feature counts and penalties that occur in a batch."""
-    return sorted({s.n_features or 0 for s in settings}), sorted({s.l2 or 0.0 for s in settings})
-
-
-def _transform(features: list[Features], X: np.ndarray, n_features: int) -> np.ndarray:
-    if len(features) == 1:
-        return features[0].transform(X, n_features)
-    return np.stack([f.transform(x, n_features) for f, x in zip(features, X)])
-
-
-def _original(features: list[Features], coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if len(features) == 1:
-        return features[0].original(coef, intercept)
-    both = [f.original(c, b) for f, c, b in zip(features, coef, intercept)]
-    return np.stack([w for w, _ in both]), np.stack([b for _, b in both])
+        S, G = len(batch.seeds), len(batch.settings)
+        K = 1 if problem.n_classes == 2 else problem.n_classes
+        coef, intercept = np.empty((S, G, K, problem.width)), np.empty((S, G, K))
+        support = np.full((S, G), np.nan)
+        groups: dict[Params, list[int]] = {}
+        for j, setting in enumerate(batch.settings):
+            groups.setdefault(self.source_params(setting.params), []).append(j)
+        for point, at in groups.items():
+            features = [prepared[key] for key in keys_of(batch, point)]
+            settings = [batch.settings[j] for j in at]
+            coef[:, at], intercept[:, at], support[:, at] = probe_heads(problem, batch, draws, features, settings)
+        return Heads(coef, intercept, support, features[0].unit)
 
 
 @dataclass(frozen=True)
@@ -152,6 +134,9 @@ class EstimatorMethod:
 
     def parameters(self) -> dict[str, Any]:
         return dict(self._class()().get_params())
+
+    def source_params(self, params: Params) -> Params:
+        return params
 
     def _class(self) -> Any:
         import pro2.estimators
