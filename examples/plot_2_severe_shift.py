@@ -66,6 +66,7 @@ for t, (ax, target) in enumerate(zip(axes, targets)):
         error = values[t].std(axis=1, ddof=1) / np.sqrt(len(seeds))
         ax.errorbar(shots, values[t].mean(axis=1), error, label=name, color=colour, ls=line, marker="o", ms=4)
     ax.set(xscale="log", xticks=shots, xticklabels=shots, title=f"only {target} agrees", xlabel="labels per class")
+    ax.minorticks_off()
     ax.grid(alpha=0.3)
 axes[0].set_ylabel("accuracy in %")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

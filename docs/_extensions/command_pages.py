@@ -24,12 +24,12 @@ def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def help_text(path: tuple[str, ...]) -> str:
-    """What `--help` prints, 100 columns wide, without colours."""
+    """What `--help` prints, 88 columns wide, without colours."""
     import typer.testing
 
     from pro2.cli.main import app
 
-    plain = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    plain = {"COLUMNS": "88", "TERMINAL_WIDTH": "88", "NO_COLOR": "1", "TERM": "dumb"}
     result = typer.testing.CliRunner().invoke(app, [*path[1:], "--help"], env=plain, prog_name="pro2")
     if result.exit_code:
         raise RuntimeError(f"`{' '.join(path)} --help` failed: {result.output}")
