@@ -153,3 +153,11 @@ def test_backends_agree(backend):
 def test_one_source_class_is_an_error():
     with pytest.raises(ValueError, match="at least two classes"):
         SourcePrior.from_moments(SourceMoments.from_arrays(np.ones((4, 2)), np.zeros(4, int)))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_features_square_to_the_covariance(n_classes, kernel):
+    prior, (Z, _) = _prior(n_classes), _target(n_classes)
+    F = prior.features(Z, kernel)
+    np.testing.assert_allclose(F @ F.T, prior.grams(Z)[kernel], atol=1e-10)

@@ -48,7 +48,7 @@ def test_mode_minimises_the_objective():
 def test_two_classes_as_softmax_give_the_same_difference():
     K, offset, y, c = _problem(12)
     one = laplace_mode(K, offset, y, c, 2)
-    soft = laplace._Softmax(np, 0.5 * K, np.stack([-offset / 2, offset / 2], axis=1), np.eye(2)[y], c[:, None])
+    soft = laplace._Softmax(np, laplace.Dense(K), np.stack([-offset / 2, offset / 2], axis=1), np.eye(2)[y], c[:, None])
     _, f = laplace._solve(soft, 60, 1e-9)
     np.testing.assert_allclose(f[:, 1] - f[:, 0], one.scores, atol=1e-6)
     left = soft.leave_out(f)
@@ -110,3 +110,14 @@ def test_log_likelihood_of_sure_scores():
     y = np.array([0, 1])
     np.testing.assert_allclose(log_likelihood(np.array([-50.0, 0.0]), y, 2), [0.0, np.log(0.5)], atol=1e-12)
     np.testing.assert_allclose(log_likelihood(np.zeros((2, 4)), y, 4), np.log(0.25))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_low_rank_covariance_gives_the_same_mode(n_classes):
+    rng = np.random.default_rng(4)
+    _, offset, y, c = _problem(20, n_classes)
+    F = rng.normal(size=(20, 6))
+    dense = laplace_mode(F @ F.T, offset, y, c, n_classes)
+    thin = laplace_mode(laplace.LowRank(F), offset, y, c, n_classes)
+    for a, b in zip(thin, dense):
+        np.testing.assert_allclose(a, b, atol=1e-4)

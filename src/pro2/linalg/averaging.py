@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.laplace import Mode, laplace_mode, log_likelihood
+from pro2.linalg.laplace import LowRank, Mode, laplace_mode, log_likelihood
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import CANDIDATES, RIDGES, Candidate, SourcePrior
 
@@ -84,15 +84,21 @@ def _weigh(
 def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]) -> list[Mode]:
     """The mode under each prior, arrays (M, K'). Priors that differ in their centre only are solved as one batch."""
     xp = array_namespace(Z)
-    grams, S = prior.grams(Z), prior.scores(Z)
-    size = max(1, BATCH // (Z.shape[0] ** 2 * S.shape[2]))
+    S, tol = prior.scores(Z), 1e-7 if prior.n_classes == 2 else 1e-5
+    few = Z.shape[0] <= Z.shape[1] + 1
+    size = max(1, BATCH // (Z.shape[0] ** 2 * S.shape[2])) if few else 1
+    grams = prior.grams(Z) if few else {}
     modes = []
     for start in range(0, len(candidates), size):
         part = candidates[start : start + size]
-        K = xp.stack([prior.variance(k) * grams[k.kernel] for k in part])
         offset = xp.stack([prior.centre_scores(S, k.ridge) for k in part])
         offset = offset[..., 0] if prior.n_classes == 2 else offset
-        mode = laplace_mode(K, offset, y, c, prior.n_classes, tol=1e-7 if prior.n_classes == 2 else 1e-5)
+        K: Any = (
+            xp.stack([prior.variance(k) * grams[k.kernel] for k in part])
+            if few
+            else LowRank(prior.variance(part[0]) ** 0.5 * prior.features(Z, part[0].kernel))
+        )
+        mode = laplace_mode(K, offset, y, c, prior.n_classes, tol=tol)
         modes += [Mode(*(_columns(prior, v[i, ...]) for v in mode)) for i in range(len(part))]
     return modes
 

@@ -17,6 +17,64 @@ from pro2.linalg.moments import Array
 from pro2.linalg.newton import rounding, sigmoid
 
 
+class Dense:
+    """Prior covariance of the scores as a matrix K (..., M, M)."""
+
+    def __init__(self, K: Array):
+        self.xp, self.K = array_namespace(K), K
+
+    def classes_first(self) -> Dense:
+        """The same for problems with a class axis before the rows."""
+        return Dense(self.K[..., None, :, :])
+
+    def times(self, a: Array) -> Array:
+        """K a for vectors a (..., M)."""
+        return (self.K @ a[..., None])[..., 0]
+
+    def shrink(self, h: Array, right: Array) -> Array:
+        """(I + h K)^-1 right, through the symmetric I + sqrt(h) K sqrt(h)."""
+        S = self.xp.sqrt(h)
+        return right - S * self.xp.linalg.solve(self._system(S), (S * self.times(right))[..., None])[..., 0]
+
+    def posterior_variance(self, h: Array) -> Array:
+        """Diagonal of (K^-1 + h)^-1."""
+        xp, S = self.xp, self.xp.sqrt(h)
+        KS = self.K * S[..., None, :]
+        inner = xp.linalg.solve(self._system(S), xp.matrix_transpose(KS))
+        return xp.linalg.diagonal(self.K) - xp.sum(KS * xp.matrix_transpose(inner), axis=-1)
+
+    def _system(self, S: Array) -> Array:
+        eye = self.xp.eye(self.K.shape[-1], dtype=self.K.dtype, device=device(self.K))
+        return S[..., :, None] * self.K * S[..., None, :] + eye
+
+
+class LowRank:
+    """K = F F' with fewer features than rows, F (M, p): the same answers at the cost of p x p systems (Woodbury)."""
+
+    def __init__(self, F: Array):
+        self.xp, self.F = array_namespace(F), F
+
+    def classes_first(self) -> LowRank:
+        return self
+
+    def times(self, a: Array) -> Array:
+        return (a @ self.F) @ self.xp.matrix_transpose(self.F)
+
+    def shrink(self, h: Array, right: Array) -> Array:
+        """(I + h F F')^-1 right = right - h F (I + F'hF)^-1 F' right."""
+        inner = self.xp.linalg.solve(self._system(h), (right @ self.F)[..., None])[..., 0]
+        return right - h * (inner @ self.xp.matrix_transpose(self.F))
+
+    def posterior_variance(self, h: Array) -> Array:
+        xp = self.xp
+        inner = xp.linalg.solve(self._system(h), xp.matrix_transpose(self.F) + 0.0 * h[..., None, :1])
+        return xp.sum(self.F * xp.matrix_transpose(inner), axis=-1)
+
+    def _system(self, h: Array) -> Array:
+        xp, F = self.xp, self.F
+        return xp.matrix_transpose(F * h[..., None]) @ F + xp.eye(F.shape[1], dtype=F.dtype, device=device(F))
+
+
 class Mode(NamedTuple):
     """Two classes: all arrays (..., M). More: (..., M, K)."""
 
@@ -26,19 +84,27 @@ class Mode(NamedTuple):
 
 
 def laplace_mode(
-    K: Array, offset: Array, y: Array, weight: Array, n_classes: int, *, tol: float = 1e-6, max_iter: int = 60
+    K: Array | Dense | LowRank,
+    offset: Array,
+    y: Array,
+    weight: Array,
+    n_classes: int,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 60,
 ) -> Mode:
-    """Solve the batch. K (..., M, M), offset (..., M) or (..., M, n_classes), y (M,) codes, weight (M,).
+    """Solve the batch: K (..., M, M) or a `LowRank`, offset (..., M) or (..., M, n_classes), codes y (M,), weight (M,).
 
     A row of weight w counts as w rows; leave-one-out takes out one of them. For more than two classes every class has
     prior covariance K / 2, so that the difference of two classes has K as in the two-class case.
     """
-    xp = array_namespace(K)
+    xp = array_namespace(offset)
+    prior = K if isinstance(K, Dense | LowRank) else Dense(K)
     if n_classes == 2:
-        problem: _Binary | _Softmax = _Binary(xp, K, offset, xp.astype(y, K.dtype), weight)
+        problem: _Binary | _Softmax = _Binary(xp, prior, offset, xp.astype(y, offset.dtype), weight)
     else:
-        onehot = xp.astype(y[:, None] == xp.arange(n_classes, device=device(y))[None, :], K.dtype)
-        problem = _Softmax(xp, 0.5 * K, offset, onehot, weight[:, None])
+        onehot = xp.astype(y[:, None] == xp.arange(n_classes, device=device(y))[None, :], offset.dtype)
+        problem = _Softmax(xp, prior, offset, onehot, weight[:, None])
     alpha, f = _solve(problem, max_iter, tol)
     return Mode(alpha, f, problem.leave_out(f))
 
@@ -64,7 +130,7 @@ def _solve(problem: _Binary | _Softmax, max_iter: int, tol: float) -> tuple[Arra
         live = live & (residual > tol)
         if not bool(xp.any(live)):
             break
-        step = problem.step(alpha, f, slope, curvature)
+        step = problem.step(alpha, slope, curvature)
         df = problem.covariance_times(step)
         t, value_new = _line_search(problem, alpha, f, step, df, value, live)
         alpha, f = alpha + problem.lift(t) * step, f + problem.lift(t) * df
@@ -90,9 +156,8 @@ def _line_search(
 class _Binary:
     """One score a row: exact Newton."""
 
-    def __init__(self, xp: Any, K: Array, offset: Array, y: Array, c: Array):
-        self.xp, self.K, self.y, self.c = xp, K, y, c
-        self.offset = offset + xp.zeros_like(K[..., 0])
+    def __init__(self, xp: Any, prior: Dense | LowRank, offset: Array, y: Array, c: Array):
+        self.xp, self.prior, self.y, self.c, self.offset = xp, prior, y, c, offset
         self.largest = xp.where(c > 0, c, xp.ones_like(c))
 
     def lift(self, t: Array) -> Array:
@@ -102,7 +167,7 @@ class _Binary:
         return self.xp.max(r, axis=-1)
 
     def covariance_times(self, a: Array) -> Array:
-        return (self.K @ a[..., None])[..., 0]
+        return self.prior.times(a)
 
     def value(self, alpha: Array, f: Array) -> Array:
         fit = self.xp.sum(self.c * (_softplus(self.xp, f) - self.y * f), axis=-1)
@@ -112,25 +177,21 @@ class _Binary:
         p = sigmoid(self.xp, f)
         return self.c * (self.y - p), self.c * p * (1.0 - p)
 
-    def step(self, alpha: Array, f: Array, slope: Array, h: Array) -> Array:
-        """(I + h K)^-1 (slope - alpha), through the symmetric I + sqrt(h) K sqrt(h)."""
-        xp, S = self.xp, self.xp.sqrt(h)
-        right = slope - alpha
-        inner = xp.linalg.solve(_system(xp, self.K, S), (S * self.covariance_times(right))[..., None])[..., 0]
-        return right - S * inner
+    def step(self, alpha: Array, slope: Array, h: Array) -> Array:
+        return self.prior.shrink(h, slope - alpha)
 
     def leave_out(self, f: Array) -> Array:
         p = sigmoid(self.xp, f)
         h = p * (1.0 - p)
-        return f + _removed(self.xp, self.K, self.c * h, h, p - self.y)
+        return f + _removed(self.xp, self.prior, self.c * h, h, p - self.y)
 
 
 class _Softmax:
-    """K scores a row, each class with prior covariance `K`: one quasi-Newton system per class."""
+    """K scores a row, each class with half the prior covariance: one quasi-Newton system per class."""
 
-    def __init__(self, xp: Any, K: Array, offset: Array, Y: Array, c: Array):
-        self.xp, self.K, self.Y, self.c = xp, K, Y, c
-        self.offset = offset + xp.zeros_like(K[..., :1])
+    def __init__(self, xp: Any, prior: Dense | LowRank, offset: Array, Y: Array, c: Array):
+        self.xp, self.Y, self.c, self.offset = xp, Y, c, offset
+        self.prior = _halved(prior).classes_first()
         self.largest = xp.where(c > 0, c, xp.ones_like(c))
 
     def lift(self, t: Array) -> Array:
@@ -140,7 +201,12 @@ class _Softmax:
         return self.xp.max(self.xp.max(r, axis=-1), axis=-1)
 
     def covariance_times(self, a: Array) -> Array:
-        return self.K @ a
+        return self._by_class(self.prior.times, a)
+
+    def _by_class(self, function: Any, *arrays: Array) -> Array:
+        """Apply to arrays (..., M, K) as (..., K, M)."""
+        turn = self.xp.matrix_transpose
+        return turn(function(*(turn(a) for a in arrays)))
 
     def value(self, alpha: Array, f: Array) -> Array:
         xp = self.xp
@@ -152,34 +218,25 @@ class _Softmax:
         # diag(p) - pp' lies between about one and two times diag(p (1 - p)): the middle converges fastest
         return self.c * (self.Y - P), 1.5 * self.c * P * (1.0 - P)
 
-    def step(self, alpha: Array, f: Array, slope: Array, h: Array) -> Array:
-        xp, S = self.xp, self.xp.sqrt(self.xp.matrix_transpose(h))  # classes first: (..., K, M)
-        right = slope - alpha
-        inner = S * xp.matrix_transpose(self.covariance_times(right))
-        inner = xp.linalg.solve(_system(xp, self.K[..., None, :, :], S), inner[..., None])[..., 0]
-        step = right - xp.matrix_transpose(S * inner)
-        return step - xp.mean(step, axis=-1, keepdims=True)  # the solution sums to zero over classes
+    def step(self, alpha: Array, slope: Array, h: Array) -> Array:
+        step = self._by_class(self.prior.shrink, h, slope - alpha)
+        return step - self.xp.mean(step, axis=-1, keepdims=True)  # the solution sums to zero over classes
 
     def leave_out(self, f: Array) -> Array:
-        xp, n = self.xp, f.shape[-1]
-        P = _softmax(xp, f)
+        n = f.shape[-1]
+        P = _softmax(self.xp, f)
         # exact for two classes, and for any number of equally likely ones
         h = P * (1.0 - P) * (n / (n - 1.0))
-        H, h, g = (xp.matrix_transpose(v) for v in (self.c * h, h, P - self.Y))
-        return f + xp.matrix_transpose(_removed(xp, self.K[..., None, :, :], H, h, g))
+        return f + self._by_class(lambda *v: _removed(self.xp, self.prior, *v), self.c * h, h, P - self.Y)
 
 
-def _system(xp: Any, K: Array, S: Array) -> Array:
-    return S[..., :, None] * K * S[..., None, :] + xp.eye(K.shape[-1], dtype=K.dtype, device=device(K))
+def _halved(prior: Dense | LowRank) -> Dense | LowRank:
+    return Dense(0.5 * prior.K) if isinstance(prior, Dense) else LowRank(0.5**0.5 * prior.F)
 
 
-def _removed(xp: Any, K: Array, H: Array, h: Array, g: Array) -> Array:
+def _removed(xp: Any, prior: Dense | LowRank, H: Array, h: Array, g: Array) -> Array:
     """What leaving one unit of a row out adds to its score: V g / (1 - h V), V = posterior variance of the score."""
-    S = xp.sqrt(H)
-    KS = K * S[..., None, :]
-    V = xp.linalg.diagonal(K) - xp.sum(
-        KS * xp.matrix_transpose(xp.linalg.solve(_system(xp, K, S), S[..., :, None] * K)), axis=-1
-    )
+    V = prior.posterior_variance(H)
     return V * g / xp.maximum(1.0 - h * V, xp.full_like(V, 1e-6))
 
 

@@ -130,6 +130,18 @@ class SourcePrior:
         both = 0.5 * (euclidean + heads)
         return {k: g + INTERCEPT for k, g in zip(KERNELS, (euclidean, metric, both))}
 
+    def features(self, Z: Array, kernel: str) -> Array:
+        """F with F F' the covariance of `grams`, (M, D + 1) or (M, D + R K' + 1)."""
+        xp = array_namespace(self.heads)
+        A = (Z - self.centre) / math.sqrt(self.norms[1 if kernel == "metric" else 0])
+        constant = xp.full_like(A[:, :1], math.sqrt(INTERCEPT))
+        if kernel == "metric":
+            return xp.concat([A @ xp.linalg.cholesky(self.metric), constant], axis=1)
+        if kernel == "euclidean":
+            return xp.concat([A, constant], axis=1)
+        S = xp.reshape(self.scores(Z), (Z.shape[0], -1)) / math.sqrt(self.norms[2])
+        return xp.concat([math.sqrt(0.5) * A, math.sqrt(0.5) * S, constant], axis=1)
+
     def centre_scores(self, S: Array, ridge: float | None) -> Array:
         """Prior mean of the scores, (M, K') from S = scores(Z)."""
         return 0.0 * S[:, 0, :] if ridge is None else S[:, RIDGES.index(ridge), :]
