@@ -1,0 +1,202 @@
+"""Laws of the choice of rows to label, and what it gains on real embeddings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pro2.active
+from pro2 import ProjectAndProbe, suggest_labels
+from pro2.active import NOISE, _greedy
+
+
+def make_rows(n: int, n_classes: int = 2, seed: int = 0, width: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % n_classes
+    return rng.normal(size=(n, width)) + 2.0 * np.eye(width)[y], y
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["two classes", "four classes"])
+def problem(request: pytest.FixtureRequest) -> tuple[ProjectAndProbe, np.ndarray, np.ndarray]:
+    X, y = make_rows(400, request.param)
+    return ProjectAndProbe().fit(X[:300], y[:300]), X[300:] + 0.5, y[300:]
+
+
+def test_rows_are_distinct_and_as_many_as_asked(problem):
+    model, X, _ = problem
+    for n in (1, 7, len(X)):
+        rows = suggest_labels(model, X, n)
+        assert rows.dtype.kind == "i"
+        assert len(rows) == n == len(set(rows.tolist()))
+        assert rows.min() >= 0
+        assert rows.max() < len(X)
+
+
+def test_a_beginning_is_the_smaller_choice(problem):
+    model, X, _ = problem
+    np.testing.assert_array_equal(suggest_labels(model, X, 12)[:5], suggest_labels(model, X, 5))
+
+
+@pytest.mark.parametrize("round_", ["cold", "later", "later, rows known"])
+def test_order_of_the_pool_does_not_matter(problem, round_):
+    model, X, y = problem
+    options = {} if round_ == "cold" else {"adapted": model.adapt(X[:8], y[:8])}
+    if round_ == "later, rows known":
+        options["X_labeled"] = X[:8]
+    pool, order = X[8:], np.random.default_rng(3).permutation(len(X) - 8)
+    rows = suggest_labels(model, pool, 6, **options)
+    np.testing.assert_array_equal(order[suggest_labels(model, pool[order], 6, **options)], rows)
+
+
+def test_ids_name_the_rows(problem):
+    model, X, _ = problem
+    ids = np.array([f"image-{i}" for i in range(len(X))])
+    rows = suggest_labels(model, X, 5)
+    np.testing.assert_array_equal(suggest_labels(model, X, 5, ids=ids), ids[rows])
+    np.testing.assert_array_equal(suggest_labels(model, X, 5, ids=ids.tolist()), ids[rows])
+
+
+def test_inputs_are_not_modified(problem):
+    model, X, y = problem
+    adapted = model.adapt(X[:6], y[:6])
+    copy, coef = X.copy(), adapted.coef_.copy()
+    suggest_labels(model, X, 5, adapted=adapted, X_labeled=X[:6])
+    np.testing.assert_array_equal(X, copy)
+    np.testing.assert_array_equal(adapted.coef_, coef)
+
+
+def test_copies_of_a_row_are_not_labelled_before_other_rows(problem):
+    model, X, _ = problem
+    first = suggest_labels(model, X, 1)[0]
+    pool = np.concatenate([X[:20], np.repeat(X[first : first + 1], 30, axis=0)])
+    rows = suggest_labels(model, pool, 6)
+    assert (rows >= 20).sum() <= 2
+
+
+def test_labelled_rows_are_not_asked_for_again(problem):
+    model, X, y = problem
+    first = suggest_labels(model, X, 4)
+    adapted = model.adapt(X[first], y[first])
+    # the pool holds an exact copy of every labelled row: a label there would tell nothing new
+    rows = suggest_labels(model, X, 4, adapted=adapted, X_labeled=np.repeat(X[first], 50, axis=0))
+    assert not set(rows.tolist()) & set(first.tolist())
+
+
+def test_without_labelled_rows_others_stand_in(problem):
+    model, X, y = problem
+    first = suggest_labels(model, X, 6)
+    adapted = model.adapt(X[first], y[first])
+    blind = adapted.__class__.from_arrays(adapted.classes_, adapted.coef_, adapted.intercept_)
+    pool = np.delete(X, first, axis=0)
+    a, b = (suggest_labels(model, pool, 6, adapted=each) for each in (adapted, blind))
+    assert set(a.tolist()) != set(b.tolist())
+
+
+def test_greedy_choice_equals_brute_force():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 5))
+    K, weight = 9.0 * A @ A.T, rng.uniform(0.1, 1.0, 24)  # rows 24.. are labelled
+    posterior, expected = K.copy(), []
+    for i in range(24, 30):
+        posterior -= np.outer(posterior[i], posterior[i]) / (posterior[i, i] + NOISE)
+    for _ in range(8):
+        after = [weight @ np.diag(posterior - np.outer(k, k) / (k[i] + NOISE))[:24] for i, k in enumerate(posterior)]
+        i = min(set(range(24)) - set(expected), key=after.__getitem__)
+        expected.append(i)
+        posterior -= np.outer(posterior[i], posterior[i]) / (posterior[i, i] + NOISE)
+    np.testing.assert_array_equal(_greedy(K, weight, 8, 0), expected)
+
+
+def test_pools_larger_than_the_sample(problem, monkeypatch):
+    model, X, _ = problem
+    for name, value in (("ROWS", 60), ("BATCH", 16), ("LABELED", 24)):
+        monkeypatch.setattr(pro2.active, name, value)
+    rows = suggest_labels(model, X, 50, random_state=4)
+    assert len(set(rows.tolist())) == 50
+    np.testing.assert_array_equal(rows, suggest_labels(model, X, 50, random_state=4))
+    assert set(rows.tolist()) != set(suggest_labels(model, X, 50, random_state=5).tolist())
+
+
+def test_model_with_a_fixed_penalty_and_few_components():
+    X, y = make_rows(200)
+    model = ProjectAndProbe(n_components=3, l2=0.1, n_features=2).fit(X[:150], y[:150])
+    adapted = model.adapt(X[150:158], y[150:158])
+    rows = suggest_labels(model, X[158:], 5, adapted=adapted)
+    assert len(set(rows.tolist())) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 0}, "n must be an integer in 1..100"),
+        ({"n": 101}, "n must be an integer in 1..100"),
+        ({"n": 2.0}, "n must be an integer"),
+        ({"n": True}, "n must be an integer"),
+        ({"ids": ["a", "b"]}, "ids has shape"),
+        ({"X_pool": np.zeros((5, 3))}, "X_pool has 3 features"),
+        ({"X_labeled": np.zeros((5, 3))}, "X_labeled has 3 features"),
+    ],
+)
+def test_mistakes_are_named(problem, change, message):
+    model, X, _ = problem
+    with pytest.raises(ValueError, match=message):
+        suggest_labels(**{"model": model, "X_pool": X, "n": 4, **change})
+
+
+def test_adapted_of_another_model_is_refused(problem):
+    model, X, _ = problem
+    Z, y = make_rows(80, width=9)
+    other = ProjectAndProbe().fit(Z, y)
+    with pytest.raises(ValueError, match="adapted takes 9 features"):
+        suggest_labels(model, X, 4, adapted=other.adapt(Z[:8], y[:8]))
+
+
+def test_torch_is_not_needed():
+    code = "import sys, pro2; pro2.suggest_labels; print(sorted({'torch', 'ray', 'matplotlib'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_torch_pool_gives_the_same_rows(problem):
+    torch = pytest.importorskip("torch")
+    model, X, _ = problem
+    np.testing.assert_array_equal(suggest_labels(model, torch.asarray(X), 6), suggest_labels(model, X, 6))
+
+
+def rounds(model, X, y, test, choose) -> list[float]:
+    """Accuracy on the test rows after 4, 8, 16 and 32 labels."""
+    labeled, adapted, scores = np.empty(0, dtype=int), None, []
+    for budget in (4, 8, 16, 32):
+        free = np.setdiff1d(np.arange(len(X)), labeled)
+        labeled = np.concatenate([labeled, free[choose(X[free], budget - len(labeled), adapted, X[labeled])]])
+        adapted = model.adapt(X[labeled], y[labeled])
+        scores.append(adapted.score(*test))
+    return scores
+
+
+@pytest.mark.real_data
+def test_beats_random_choice_on_real_embeddings(real_data: Path):
+    z = np.load(real_data / "collages.npz")
+    X, y, split = z["embeddings"].astype(np.float32), z["y"].astype(int), z["split"]
+    model = ProjectAndProbe(n_components=64).fit(X[split == "source"], y[split == "source"])
+    gains = []
+    for target in ("cifar", "fashion"):
+        rows = np.flatnonzero(split == target)
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            pool, rest = np.split(rng.permutation(rows), [600])
+
+            def suggested(P, n, adapted, labeled):
+                return suggest_labels(model, P, n, adapted, X_labeled=labeled if len(labeled) else None)
+
+            def drawn(P, n, adapted, labeled, rng=rng):
+                return rng.choice(len(P), n, replace=False)
+
+            test = X[rest], y[rest]
+            ours, chance = (rounds(model, X[pool], y[pool], test, each) for each in (suggested, drawn))
+            gains.append(np.mean(ours) - np.mean(chance))
+    assert np.mean(gains) > 0.01, gains
