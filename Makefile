@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo test lint types imports docs bench results clean
+.PHONY: demo test browser lint types imports docs bench results clean
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +21,13 @@ $(VENV)/.dev: pyproject.toml
 demo: $(VENV)/.base
 	$(BIN)/pro2 demo
 
-test: $(VENV)/.dev
+# The report is tested in Debian's Chromium where it can be had; without it those tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } || \
+	  echo "no chromium: tests in a real browser will be skipped"
+
+test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
@@ -40,6 +46,14 @@ docs: $(VENV)/.dev
 # on an idle machine; the GPU bank needs a CUDA device: `pro2 bench bank_gpu`
 bench: $(VENV)/.dev
 	for name in imports project probe_path bank stream; do $(BIN)/pro2 bench $$name --write || exit 1; done
+
+# The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on.
+DATA ?= ../shared/data
+PLANS ?= main shog picture basis dimension orthogonality optimiser backbones celeba-variants baselines
+results: $(VENV)/.dev
+	for plan in $(PLANS); do \
+	  $(BIN)/pro2 sweep $$plan --data $(DATA) --out build/results/$$plan && \
+	  $(BIN)/pro2 report build/results/$$plan --markdown docs/results || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist site

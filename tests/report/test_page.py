@@ -86,6 +86,20 @@ def test_the_same_results_give_the_same_page(finished: Path, page: Path, tmp_pat
     assert write_report(finished, tmp_path).read_text() == page.read_text()
 
 
+def test_markdown_for_documentation(finished: Path, tmp_path: Path) -> None:
+    write_report(finished, tmp_path / "page", "oracle", markdown=tmp_path / "docs")
+    text = (tmp_path / "docs" / "check.md").read_text()
+    assert "by test accuracy (oracle)" in text
+    assert "Mean ± standard error over 4 seeds" in text
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert len(pictures) == 11
+    assert all((tmp_path / "docs" / p).is_file() for p in pictures)
+    table = [line for line in text.splitlines() if line.startswith("| far |")]
+    assert len(table) == 3
+    assert all("**" in line for line in table)
+    assert json.loads((tmp_path / "docs" / "check" / "plan.json").read_text())["name"] == "check"
+
+
 def test_known_methods_keep_their_colour_and_no_two_share_a_look() -> None:
     assert looks(["random", "pro2"])["pro2"] == looks(["pro2", "other"])["pro2"]
     many = looks([f"m{i}" for i in range(7)] + ["pro2"])

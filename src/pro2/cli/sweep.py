@@ -88,11 +88,12 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Result folder of `pro2 sweep`.")],
     out: Annotated[Path | None, typer.Option(help="Where to write; by default FOLDER/report.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support instead of the plan's.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write NAME.md and its pictures to this folder, too.")] = None,
 ) -> None:
     """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
     from pro2.report import write_report
 
-    page = write_report(folder, out, selection)
+    page = write_report(folder, out, selection, markdown)
     typer.echo(str(page))
 
 

@@ -134,12 +134,13 @@ def _skips(summary: Mapping[str, Any]) -> str:
     told = f"<p><strong>{failed} runs failed</strong>; see failures.json.</p>" if failed else ""
     if not skips:
         return told
-    items = "".join(f"<li>{_text(_skip(s))}</li>" for s in skips)
+    items = "".join(f"<li>{_text(skip_text(s))}</li>" for s in skips)
     heading = f"{len(skips)} parts of the plan were left out, with reasons"
     return f"{told}<details><summary>{heading}</summary><ul>{items}</ul></details>"
 
 
-def _skip(skip: Mapping[str, Any]) -> str:
+def skip_text(skip: Mapping[str, Any]) -> str:
+    """What was left out, and why."""
     where = ", ".join(str(skip[k]) for k in ("data", "target", "method") if skip.get(k) not in (None, "*"))
     shots = f", {skip['shots']} shots" if skip.get("shots") is not None else ""
     return f"{where}{shots}: {skip['reason']}"

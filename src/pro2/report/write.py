@@ -10,6 +10,7 @@ from typing import Any
 from pro2.experiments.view import SUMMARY, read_view
 from pro2.report import figures as draw
 from pro2.report import tables
+from pro2.report.markdown import write_markdown
 from pro2.report.page import Drawn, render_page
 from pro2.report.selection import EXPLAINED
 from pro2.report.style import figure_style, require_matplotlib
@@ -19,7 +20,12 @@ from pro2.report.tables import Table
 _MOST_LINES = 8
 
 
-def write_report(folder: str | Path, out: str | Path | None = None, selection: str | None = None) -> Path:
+def write_report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    selection: str | None = None,
+    markdown: str | Path | None = None,
+) -> Path:
     """Write ``index.html`` and the files of each figure; returns the page's path.
 
     Parameters
@@ -30,6 +36,8 @@ def write_report(folder: str | Path, out: str | Path | None = None, selection: s
         Where to write; ``folder/report`` by default. Files of the same name are replaced.
     selection : {"validation", "oracle", "support"}, optional
         Choose settings by this rule instead of the plan's.
+    markdown : path, optional
+        A documentation folder that gets ``NAME.md`` and its pictures, too.
     """
     require_matplotlib()
     folder = Path(folder)
@@ -51,6 +59,9 @@ def write_report(folder: str | Path, out: str | Path | None = None, selection: s
     page = out / "index.html"
     with figure_style("page"):
         page.write_text(render_page(plan, summary, rule, drawn, means), encoding="utf-8")
+    if markdown is not None:
+        with figure_style("markdown"):
+            write_markdown(Path(markdown), plan, summary, rule, drawn, means)
     return page
 
 
