@@ -97,6 +97,35 @@ def test_embeddings_are_the_models_own(saved: Path, name: str, layer: str) -> No
     assert backbone.spec.name == f"transformers:{name}@{layer}"
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_pixels_and_arithmetic_apart_are_the_processor(saved: Path, name: str) -> None:
+    backbone = create_backbone(f"transformers:{saved / name}", "cpu", "torch")
+    processor = transformers.AutoImageProcessor.from_pretrained(saved / name, backend="pil")
+    pixels = backbone.prepare(photograph())
+    assert pixels.dtype == np.uint8  # the fast way was taken
+    whole = processor(images=photograph(), return_tensors="np")["pixel_values"][0]
+    mean, std = (np.array(processor.to_dict()[key]) for key in ("image_mean", "image_std"))
+    np.testing.assert_allclose((pixels / 255 - mean) / std, whole.transpose(1, 2, 0), atol=1e-5)
+
+
+def test_an_unusual_processor_is_called_as_it_is(saved: Path, tmp_path: Path) -> None:
+    model, _ = vit()
+    model.save_pretrained(tmp_path / "vit")
+    plain = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, do_normalize=False)
+    plain.save_pretrained(tmp_path / "vit")
+    backbone = create_backbone(f"transformers:{tmp_path / 'vit'}", "cpu", "torch")
+    expected_pixels = plain(images=photograph(), return_tensors="np")["pixel_values"][0]
+    np.testing.assert_array_equal(backbone.prepare(photograph()), expected_pixels)
+
+
+def test_a_thread_of_pixels_is_refused_before_it_fills_the_memory(saved: Path) -> None:
+    from pro2.backbones.images import ImageError
+
+    backbone = create_backbone(f"transformers:{saved / 'clip'}", "cpu", "torch")
+    with pytest.raises(ImageError, match="20000x1 is longer than"):
+        backbone.prepare(pil.new("RGB", (20_000, 1)))
+
+
 def test_the_default_layer_comes_before_the_projection(saved: Path) -> None:
     assert create_backbone(f"transformers:{saved / 'clip'}", "cpu", "torch").spec.layer == "penultimate"
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
-from pro2.backbones.pytorch import TorchBackbone, state_digest
+from pro2.backbones.processors import split
+from pro2.backbones.pytorch import TorchBackbone, WithPixels, run_module, state_digest
 from pro2.backbones.spec import Name, Spec, choose_layer
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _CLIP_LAYERS = ("penultimate", "projected")
 _TOKEN_LAYERS = ("penultimate", "mean")
@@ -33,9 +29,10 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbo
         kind = "CLIPVisionModelWithProjection" if config.model_type == "clip" else "AutoModel"
         model = _load_model(getattr(transformers, kind), name.model)
         processor = _from_disk(transformers.AutoImageProcessor, name.model, backend="pil")
-        module, layer = _with_layer(name, model, config.model_type)
-        prepare = partial(_prepare, processor)
-        width = _width(module, prepare)
+        network, layer = _with_layer(name, model, config.model_type)
+        prepare, normalisation = split(processor)
+    module = network if normalisation is None else WithPixels(network, normalisation)
+    width = _width(module, prepare)
     local = Path(name.model).expanduser().is_dir()
     where = Path(name.model).name if local else name.model
     spec = Spec(
@@ -47,7 +44,7 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbo
         licence="see the model's card",
         origin="a local folder" if local else f"https://huggingface.co/{name.model}",
     )
-    return TorchBackbone(spec, module, state_digest(module), prepare, device, runtime)
+    return TorchBackbone(spec, module, state_digest(network), prepare, device, runtime)
 
 
 class _Features(torch.nn.Module):
@@ -114,14 +111,8 @@ def _from_disk(kind: Any, model: str, **options: Any) -> Any:
         ) from error
 
 
-def _prepare(processor: Any, image: Image) -> np.ndarray:
-    return np.asarray(processor(images=image, return_tensors="np")["pixel_values"][0], dtype=np.float32)
-
-
 def _width(module: torch.nn.Module, prepare: Any) -> int:
     from PIL import Image as pil
-
-    from pro2.backbones.pytorch import run_module
 
     return int(run_module(module.eval(), prepare(pil.new("RGB", (32, 32)))[None], "cpu").shape[1])
 
