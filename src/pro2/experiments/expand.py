@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pro2.experiments.methods import all_parameters, find_method
-from pro2.experiments.plan import MethodSpec, Plan
+from pro2.experiments.plan import MethodSpec, Plan, n_validation
 from pro2.experiments.problems import Problem
 
 # Raise it when a change of the code changes results: every key changes with it and old results are not reused.
@@ -96,7 +96,7 @@ def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], li
         settings, skipped = _settings(plan, method, problem)
         if measure == plan.measures[0]:
             skips += skipped
-        for cell in _cells(plan, measure, problem, method):
+        for cell in _cells(plan, measure, problem, method, n_validation(plan, spec)):
             if isinstance(cell, Skip):
                 if method == plan.methods[0]:
                     skips.append(cell)
@@ -105,7 +105,7 @@ def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], li
     return [b for b in batches if b.settings], skips
 
 
-def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec) -> Iterator[Batch | Skip]:
+def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec, n_val: int) -> Iterator[Batch | Skip]:
     ranked = find_method(method).ranked
     for target in problem.targets:
         if measure != "accuracy":
@@ -116,16 +116,16 @@ def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec) -> It
         counts = problem.label_counts(target)
         support = plan.selection == "support"
         for shots in plan.shots:
-            need = shots + plan.validation + plan.min_test
+            need = shots + n_val + plan.min_test
             if min(counts.values()) < need:
                 label, n = min(counts.items(), key=lambda e: e[1])
                 why = (
-                    f"label {label} has {n} rows; {shots} shots + {plan.validation} validation + "
+                    f"label {label} has {n} rows; {shots} shots + {n_val} validation + "
                     f"{plan.min_test} test rows = {need} are needed"
                 )
                 yield Skip(problem.name, target, shots, None, why)
             else:
-                yield Batch(measure, problem.name, target, method, shots, plan.validation, plan.seeds, (), (), support)
+                yield Batch(measure, problem.name, target, method, shots, n_val, plan.seeds, (), (), support)
 
 
 def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Setting, ...], list[Skip]]:

@@ -24,6 +24,7 @@ class DataSpec:
     Rows are named by an expression over the table's columns (``split == 0``) or by a slice (``0:7000``).
     Targets come from exactly one of `group` (spurious, minority and balanced rows of `pool`), `domain` (one target per
     value of that column among the rows that are not source), `targets` (named expressions) or a `generator`.
+    `validation` replaces the plan's number of held-out rows per label for this data.
     """
 
     name: str
@@ -37,6 +38,7 @@ class DataSpec:
     targets: tuple[tuple[str, str], ...] = ()
     generator: str | None = None
     params: tuple[tuple[str, Any], ...] = ()
+    validation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,11 @@ def parse_plan(values: Any, where: str = "plan") -> Plan:
     return plan
 
 
+def n_validation(plan: Plan, data: DataSpec) -> int:
+    """Held-out rows per label of a data entry."""
+    return plan.validation if data.validation is None else data.validation
+
+
 def override(plan: Plan, **changes: Any) -> Plan:
     """A copy with some fields replaced (``None`` leaves a field as it is), checked again."""
     changed = replace(plan, **{k: v for k, v in changes.items() if v is not None})
@@ -233,14 +240,12 @@ def _check_plan(plan: Plan, where: str) -> None:
     ):
         for value in found:
             _check(value in allowed, f"{where}.{key}", value, " or ".join(map(repr, allowed)) + suggest(value, allowed))
-    _check(
-        _count(plan.validation) or plan.validation == 0,
-        f"{where}.validation",
-        plan.validation,
-        "rows per label, 0 or more",
-    )
+    held_out = {f"{where}.validation": plan.validation}
+    held_out.update({f"{where}: data {d.name}.validation": d.validation for d in plan.data if d.validation is not None})
+    for key, n in held_out.items():
+        _check(_count(n) or (n == 0 and not isinstance(n, bool)), key, n, "rows per label, 0 or more")
     _check(_count(plan.min_test), f"{where}.min_test", plan.min_test, "test rows per label, at least 1")
-    if plan.selection == "validation" and plan.validation == 0:
+    if plan.selection == "validation" and 0 in [n_validation(plan, d) for d in plan.data]:
         raise ValueError(
             f'{where}: selection = "validation" needs held-out rows; set validation to a number of rows per '
             'label, or choose selection = "support" (only the few labels) or "oracle"'
