@@ -1,5 +1,6 @@
 """scikit-learn skins over `pro2.linalg`: ours and the baselines, one contract."""
 
+from pro2.estimators.ablation import AblatedProjectAndProbe
 from pro2.estimators.baselines import (
     DeepFeatureReweighting,
     GradientAlignmentProbe,
@@ -24,6 +25,7 @@ from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.estimators.projection import Projection
 
 __all__ = [
+    "AblatedProjectAndProbe",
     "DeepFeatureReweighting",
     "GradientAlignmentProbe",
     "HeadInterpolation",

@@ -10,10 +10,10 @@ from array_api_compat import array_namespace, device
 
 from pro2.linalg.laplace import LowRank, Mode, laplace_mode, log_likelihood
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import CANDIDATES, RIDGES, Candidate, SourcePrior
+from pro2.linalg.priors import CANDIDATES, RIDGES, TRUST, Candidate, SourcePrior
 
 ROWS = 128  # priors are weighed on at most this many rows (fewer for many classes); the best are then fitted on all
-KEEP = 4  # priors kept when there are more rows, for two classes; half as many for more
+KEEP = 4  # priors kept when there are more rows; half as many for more classes, or more rows than features
 BATCH = 1 << 22  # numbers in one batch of systems: 32 MB
 
 
@@ -42,12 +42,14 @@ class AveragedHead:
 
 def average_head(
     prior: SourcePrior, Z: Array, y: Array, sample_weight: Array | None = None,
-    candidates: tuple[Candidate, ...] = CANDIDATES,
+    candidates: tuple[Candidate, ...] = CANDIDATES, *, trust: float = TRUST, pick: bool = False,
 ) -> AveragedHead:  # fmt: skip
     """Fit each prior to rows Z (M, D) with codes y (M,), and average the heads.
 
     Weights are proportional to exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser &
-    Eddy 1979; Yao et al. 2018). Logits are averaged, not probabilities: the result is one affine map.
+    Eddy 1979; Yao et al. 2018) times (accuracy of the centre on the source)^trust: before any target label a source
+    head counts as if it had been right on that many. Logits are averaged, not probabilities: the result is one affine
+    map. `pick` takes the best prior alone, for comparison.
     """
     xp = array_namespace(Z)
     Z = xp.astype(Z, xp.float64)
@@ -57,9 +59,11 @@ def average_head(
     if len(rows) < Z.shape[0]:
         at = xp.asarray(rows, device=device(Z))
         part = [xp.take(v, at, axis=0) for v in (Z, y, c)]
-        _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates)
-        candidates = tuple(candidates[i] for i in np.argsort(-weights)[: KEEP if prior.n_classes == 2 else KEEP // 2])
-    modes, loo, weights = _weigh(prior, Z, y, c, candidates)
+        _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates, trust)
+        kept = KEEP if prior.n_classes == 2 and Z.shape[0] <= Z.shape[1] else KEEP // 2
+        candidates = tuple(candidates[i] for i in np.argsort(-weights)[:kept])
+    modes, loo, weights = _weigh(prior, Z, y, c, candidates, trust)
+    weights = (weights == weights.max()) / np.sum(weights == weights.max()) if pick else weights
     scores = _flat(prior, sum(float(w) * m.loo_scores for w, m in zip(weights, modes)))
     t = _temperature(scores, y, c, prior.n_classes)
     coef, intercept = _mixed_head(prior, Z, candidates, weights, modes)
@@ -70,13 +74,13 @@ def average_head(
 
 
 def _weigh(
-    prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]
+    prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...], trust: float
 ) -> tuple[list[Mode], np.ndarray, np.ndarray]:
     """Modes, mean leave-one-out log-likelihoods and weights of the candidates."""
     xp = array_namespace(Z)
     modes = fit_candidates(prior, Z, y, c, candidates)
     loo = np.array([float(xp.sum(c * log_likelihood(_flat(prior, m.loo_scores), y, prior.n_classes))) for m in modes])
-    score = loo + np.array([prior.log_prior(k) for k in candidates])
+    score = loo + trust * np.array([prior.log_accuracy(k) for k in candidates])
     weights = np.exp(score - score.max())
     return modes, loo / float(xp.sum(c)), weights / weights.sum()
 
@@ -84,7 +88,7 @@ def _weigh(
 def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]) -> list[Mode]:
     """The mode under each prior, arrays (M, K'). Priors that differ in their centre only are solved as one batch."""
     xp = array_namespace(Z)
-    S, tol = prior.scores(Z), 1e-7 if prior.n_classes == 2 else 1e-5
+    S, tol = prior.scores(Z), _tolerance(prior.n_classes)
     few = Z.shape[0] <= Z.shape[1] + 1
     size = max(1, BATCH // (Z.shape[0] ** 2 * S.shape[2])) if few else 1
     grams = prior.grams(Z) if few else {}
@@ -141,6 +145,11 @@ def _some_rows(y: np.ndarray, limit: int) -> np.ndarray:
         n = min(len(own), max(2, round(limit * len(own) / len(y))))
         rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
     return np.sort(np.concatenate(rows))
+
+
+def _tolerance(n_classes: int) -> float:
+    """Two classes converge quadratically; for many, more digits than predictions need would cost most of the time."""
+    return 1e-7 if n_classes == 2 else 1e-5 if n_classes <= 10 else 1e-3
 
 
 def _columns(prior: SourcePrior, v: Array) -> Array:

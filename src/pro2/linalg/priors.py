@@ -63,6 +63,8 @@ class SourcePrior:
         prior variances have a factor `unit`.
     accuracy : tuple of float
         Of each source head on the source, by the Gaussian formula.
+    intercept : float
+        Share of the intercept in the prior variance of a logit.
     """
 
     n_classes: int
@@ -74,6 +76,7 @@ class SourcePrior:
     dims: tuple[float, float]
     unit: float
     accuracy: tuple[float, ...]
+    intercept: float = INTERCEPT
 
     @classmethod
     def from_moments(cls, moments: SourceMoments) -> SourcePrior:
@@ -102,10 +105,11 @@ class SourcePrior:
         )
         return cls(n_classes, centre, heads, offsets, metric, norms, dims, unit, accuracy)
 
-    def log_prior(self, candidate: Candidate) -> float:
-        """What the source says about a centre before any target label: as if `TRUST` labels had been seen."""
-        share = 1.0 / self.n_classes if candidate.ridge is None else self.accuracy[RIDGES.index(candidate.ridge)]
-        return TRUST * math.log(share)
+    def log_accuracy(self, candidate: Candidate) -> float:
+        """Log of the accuracy of the centre on the source; chance for the centre zero."""
+        return math.log(
+            1.0 / self.n_classes if candidate.ridge is None else self.accuracy[RIDGES.index(candidate.ridge)]
+        )
 
     def variance(self, candidate: Candidate) -> float:
         """Prior variance of a difference of logits at a typical source row."""
@@ -128,13 +132,13 @@ class SourcePrior:
         T = S if W is None else xp.reshape(self.scores(W), (W.shape[0], -1))
         heads = S @ xp.matrix_transpose(T) / self.norms[2]
         both = 0.5 * (euclidean + heads)
-        return {k: g + INTERCEPT for k, g in zip(KERNELS, (euclidean, metric, both))}
+        return {k: g + self.intercept for k, g in zip(KERNELS, (euclidean, metric, both))}
 
     def features(self, Z: Array, kernel: str) -> Array:
         """F with F F' the covariance of `grams`, (M, D + 1) or (M, D + R K' + 1)."""
         xp = array_namespace(self.heads)
         A = (Z - self.centre) / math.sqrt(self.norms[1 if kernel == "metric" else 0])
-        constant = xp.full_like(A[:, :1], math.sqrt(INTERCEPT))
+        constant = xp.full_like(A[:, :1], math.sqrt(self.intercept))
         if kernel == "metric":
             return xp.concat([A @ xp.linalg.cholesky(self.metric), constant], axis=1)
         if kernel == "euclidean":
@@ -150,7 +154,7 @@ class SourcePrior:
         """Coefficients (K', D) and intercept (K') at `centre` of the deviation k(., Z) alpha, alpha (M, K')."""
         xp = array_namespace(self.heads)
         a = xp.matrix_transpose(alpha)
-        pull, constant = a @ (Z - self.centre), INTERCEPT * xp.sum(alpha, axis=0)
+        pull, constant = a @ (Z - self.centre), self.intercept * xp.sum(alpha, axis=0)
         if kernel == "euclidean":
             return pull / self.norms[0], constant
         if kernel == "metric":
