@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from typer.testing import CliRunner
 
 import pro2
+from pro2.cli.main import app
 from pro2.data.embeddings import EmbeddingTable
 from pro2.evaluation import evaluate
 
@@ -33,6 +35,15 @@ def run(*args: object) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def call(*args: object) -> dict[str, Any]:
+    """The same in this process: for options whose way into the library is all that is at stake."""
+    done = CliRunner().invoke(app, [*map(str, args), "--json"])
+    assert done.exit_code == 0, done.exception
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
     return answer
@@ -64,34 +75,45 @@ def check_predictions(adapted: Path, table: Path, out: Path, expected: np.ndarra
     assert [row["prediction"] for row in rows] == [str(classes[k]) for k in expected.argmax(axis=1)]
 
 
-def check_exports(adapted: Path, X: np.ndarray, folder: Path) -> None:
-    """Every exported form gives the probabilities of `predict_proba` to 1e-5."""
-    ort, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
-    classifier = pro2.load(adapted)
-    expected = classifier.predict_proba(X)
-    onnx_file, tensors, state = (folder / f"head{suffix}" for suffix in (".onnx", ".safetensors", ".pt"))
-    for name, path in (("onnx", onnx_file), ("safetensors", tensors), ("torch", state)):
-        assert run("export", adapted, "--format", name, "--out", path)["format"] == name
-    session = ort.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
+def check_onnx(adapted: Path, X: np.ndarray, path: Path) -> None:
+    """The graph gives the labels, and the probabilities of `predict_proba` to 1e-5."""
+    ort = pytest.importorskip("onnxruntime")
+    assert run("export", adapted, "--format", "onnx", "--out", path)["opset"] == 18
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     proba, label = session.run(["probabilities", "label"], {"embedding": X})
-    np.testing.assert_allclose(proba, expected, rtol=0, atol=1e-5)
+    classifier = pro2.load(adapted)
+    np.testing.assert_allclose(proba, classifier.predict_proba(X), rtol=0, atol=1e-5)
     assert label.tolist() == classifier.predict(X).tolist()
-    layer = torch.nn.Linear(X.shape[1], len(classifier.classes_))
-    layer.load_state_dict(torch.load(state, weights_only=True))
-    with torch.no_grad():
-        proba = torch.softmax(layer(torch.tensor(X)), dim=1).numpy()
-    np.testing.assert_allclose(proba, expected, rtol=0, atol=1e-5)
 
 
-def walk(source: Path, where: str, target: EmbeddingTable, label: str, group: str, folder: Path, shots: int) -> float:
-    """fit, adapt, predict, evaluate; compares each with the Python API and returns the accuracy."""
+def check_layers(adapted: Path, X: np.ndarray, folder: Path) -> None:
+    """Weight and bias give the probabilities to 1e-5, from safetensors and from PyTorch."""
+    torch, tensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    for name in ("safetensors", "torch"):
+        run("export", adapted, "--format", name, "--out", folder / f"head.{name}")
+    loaded = (tensors.load_file(folder / "head.safetensors"), torch.load(folder / "head.torch", weights_only=True))
+    classifier = pro2.load(adapted)
+    for state in loaded:
+        layer = torch.nn.Linear(X.shape[1], len(classifier.classes_))
+        layer.load_state_dict(state)
+        with torch.no_grad():
+            proba = torch.softmax(layer(torch.tensor(X)), dim=1).numpy()
+        np.testing.assert_allclose(proba, classifier.predict_proba(X), rtol=0, atol=1e-5)
+
+
+def fit_both(source: Path, where: str, label: str, folder: Path) -> Any:
+    """`pro2 fit` into the folder, and the same model from Python."""
+    run("fit", source, "--label", label, "--where", where, "--out", folder / "model.safetensors")
+    chosen = EmbeddingTable.open(source).where(where)
+    return pro2.ProjectAndProbe().fit(chosen.embeddings, chosen.column(label))
+
+
+def walk(python: Any, target: EmbeddingTable, label: str, group: str, folder: Path, shots: int) -> float:
+    """adapt, predict, evaluate; compares each with the Python API and returns the accuracy."""
     model, adapted = folder / "model.safetensors", folder / f"adapted{shots}.safetensors"
     few, rest = save_target(target, label, shots, folder)
-    if not model.exists():
-        run("fit", source, "--label", label, "--where", where, "--out", model)
     run("adapt", model, few, "--label", label, "--out", adapted)
-    chosen, few_table, rest_table = EmbeddingTable.open(source).where(where), *map(EmbeddingTable.open, (few, rest))
-    python = pro2.ProjectAndProbe().fit(chosen.embeddings, chosen.column(label))
+    few_table, rest_table = map(EmbeddingTable.open, (few, rest))
     python_adapted = python.adapt(few_table.embeddings, few_table.column(label))
     expected = python_adapted.predict_proba(rest_table.embeddings)
     check_predictions(adapted, rest, folder / f"p{shots}.csv", expected, python_adapted.classes_)
@@ -127,10 +149,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EmbeddingTab
 
 def test_five_classes_from_table_to_deployment(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
     source, target = digits
-    accuracy = [walk(source, "half == 0", target, "name", "odd", tmp_path, shots) for shots in (2, 16)]
+    python = fit_both(source, "half == 0", "name", tmp_path)
+    accuracy = [walk(python, target, "name", "odd", tmp_path, shots) for shots in (2, 16)]
     before = run("evaluate", tmp_path / "model.safetensors", tmp_path / "rest16.npz", "-y", "name")["accuracy"]["value"]
     assert accuracy[1] > max(accuracy[0], before)
-    check_exports(tmp_path / "adapted16.safetensors", target.embeddings[:200], tmp_path)
+    check_onnx(tmp_path / "adapted16.safetensors", target.embeddings[:200], tmp_path / "head.onnx")
     found = run("inspect", tmp_path / "adapted16.safetensors")
     assert found["intact"] is True
     assert found["classes"] == sorted(found["classes"])
@@ -143,8 +166,8 @@ def test_parquet_predictions_keep_types(digits: tuple[Path, EmbeddingTable], tmp
     parquet = pytest.importorskip("pyarrow.parquet")
     source, target = digits
     path = target.save(tmp_path / "t.npz")
-    run("fit", source, "-y", "half", "--out", tmp_path / "m")
-    run("predict", tmp_path / "m", path, "--proba", "--out", tmp_path / "p.parquet")
+    call("fit", source, "-y", "half", "--out", tmp_path / "m")
+    call("predict", tmp_path / "m", path, "--proba", "--out", tmp_path / "p.parquet")
     found = parquet.read_table(tmp_path / "p.parquet")
     model = pro2.load(tmp_path / "m")
     assert found.column("prediction").to_pylist() == model.predict(target.embeddings).tolist()
@@ -158,9 +181,9 @@ def test_a_validation_table_and_fixed_options_reach_the_estimator(
 ) -> None:
     source, target = digits
     few, rest = save_target(target, "name", 4, tmp_path)
-    run("fit", source, "-y", "name", "--n-components", 12, "--l2", 0.5, "--ridge", 0.1, "--out", tmp_path / "m")
-    run("adapt", tmp_path / "m", few, "-y", "name", "--n-features", 8, "--out", tmp_path / "fixed")
-    run("adapt", tmp_path / "m", few, "-y", "name", "--validation", rest, "--l2", "auto", "--out", tmp_path / "val")
+    call("fit", source, "-y", "name", "--n-components", 12, "--l2", 0.5, "--ridge", 0.1, "--out", tmp_path / "m")
+    call("adapt", tmp_path / "m", few, "-y", "name", "--n-features", 8, "--out", tmp_path / "fixed")
+    call("adapt", tmp_path / "m", few, "-y", "name", "--validation", rest, "--l2", "auto", "--out", tmp_path / "val")
     table, few_table, rest_table = map(EmbeddingTable.open, (source, few, rest))
     model = pro2.ProjectAndProbe(n_components=12, l2=0.5, ridge=0.1).fit(table.embeddings, table.column("name"))
     X, y = few_table.embeddings, few_table.column("name")
@@ -174,10 +197,13 @@ def test_a_validation_table_and_fixed_options_reach_the_estimator(
 def test_waterbirds_from_table_to_deployment(real_data: Path, tmp_path: Path) -> None:
     source = real_data / "waterbirds.npz"
     minority = EmbeddingTable.open(source).where("split == 2 and y != place")
-    accuracy = [walk(source, "split == 0", minority, "y", "place", tmp_path, shots) for shots in (2, 16)]
+    python = fit_both(source, "split == 0", "y", tmp_path)
+    accuracy = [walk(python, minority, "y", "place", tmp_path, shots) for shots in (2, 16)]
     before = run("evaluate", tmp_path / "model.safetensors", tmp_path / "rest16.npz", "-y", "y")["accuracy"]["value"]
     assert accuracy[1] > before
-    check_exports(tmp_path / "adapted16.safetensors", minority.embeddings[:500].astype(np.float32), tmp_path)
+    X = minority.embeddings[:500].astype(np.float32)
+    check_onnx(tmp_path / "adapted16.safetensors", X, tmp_path / "head.onnx")
+    check_layers(tmp_path / "adapted16.safetensors", X, tmp_path)
 
 
 def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
@@ -186,8 +212,8 @@ def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable]
 
     source, target = digits
     few, _ = save_target(target, "odd", 8, tmp_path)
-    run("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
-    answer = run("diagnose", tmp_path / "m", few, "-y", "odd", "--figure", tmp_path / "d.png")
+    call("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
+    answer = call("diagnose", tmp_path / "m", few, "-y", "odd", "--figure", tmp_path / "d.png")
     table = EmbeddingTable.open(few)
     found = diagnose(pro2.load(tmp_path / "m"), table.embeddings, table.column("odd"))
     assert answer["severity"] == pytest.approx(found.severity)
@@ -201,10 +227,10 @@ def test_suggest_and_unlabeled_rows_say_what_the_library_says(
 ) -> None:
     source, target = digits
     few, rest = save_target(target, "odd", 8, tmp_path)
-    run("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
-    cold = run("suggest", tmp_path / "m", rest, "-n", 6)
-    run("adapt", tmp_path / "m", few, "-y", "odd", "--unlabeled", rest, "--out", tmp_path / "a")
-    later = run("suggest", tmp_path / "m", rest, "-n", 6, "--adapted", tmp_path / "a", "--out", tmp_path / "next.csv")
+    call("fit", source, "-y", "odd", "-w", "half == 0", "--out", tmp_path / "m")
+    cold = call("suggest", tmp_path / "m", rest, "-n", 6)
+    call("adapt", tmp_path / "m", few, "-y", "odd", "--unlabeled", rest, "--out", tmp_path / "a")
+    later = call("suggest", tmp_path / "m", rest, "-n", 6, "--adapted", tmp_path / "a", "--out", tmp_path / "next.csv")
     model, pool, few_table = pro2.load(tmp_path / "m"), EmbeddingTable.open(rest), EmbeddingTable.open(few)
     adapted = model.adapt(few_table.embeddings, few_table.column("odd"), X_unlabeled=pool.embeddings)
     np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, adapted.coef_, rtol=1e-6)
@@ -219,7 +245,7 @@ def test_suggest_and_unlabeled_rows_say_what_the_library_says(
 def test_adapting_without_any_label(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
     source, target = digits
     pool = target.save(tmp_path / "pool.npz")
-    run("fit", source, "-y", "odd", "--out", tmp_path / "m")
-    run("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
+    call("fit", source, "-y", "odd", "--out", tmp_path / "m")
+    call("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
     expected = pro2.load(tmp_path / "m").adapt(None, None, X_unlabeled=target.embeddings)
     np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, expected.coef_, rtol=1e-6)

@@ -165,7 +165,9 @@ def _label_dtype(name: str) -> np.dtype:
 def _read_record(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     cls = _known(value["$record"], RECORDS)
     fields = {name: from_document(each, tensors) for name, each in value["fields"].items()}
-    if set(fields) != {each.name for each in dataclasses.fields(cls)}:
+    known = {each.name: each for each in dataclasses.fields(cls)}
+    needed = {name for name, each in known.items() if each.default is each.default_factory is dataclasses.MISSING}
+    if not needed <= set(fields) <= set(known):  # a later version may add fields that have a default
         raise FormatError(f"the fields of {value['$record']} do not fit")
     return cls(**fields)
 
