@@ -130,8 +130,12 @@ class TorchBackbone:
 
 
 def run_module(module: torch.nn.Module, batch: np.ndarray, device: str) -> np.ndarray:
-    """One forward pass, in and out of NumPy."""
-    with torch.inference_mode():
+    """One forward pass, in and out of NumPy; on a GPU in full single precision and with deterministic kernels.
+
+    A resumed run must repeat a row's bits, and rows must not depend on the device by more than rounding.
+    """
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    with torch.inference_mode(), exact:
         values = torch.from_numpy(np.require(batch, requirements=["C", "W"]))
         if device != "cpu":
             values = values.pin_memory().to(device, non_blocking=True)
