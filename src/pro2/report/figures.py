@@ -140,7 +140,8 @@ def plot_differences(table: Table, titles: Titles, data: str) -> Any:
             axis.errorbar(at, middle, half, label=titles.get(method, method), linestyle="none", capsize=2, **look)
         axis.set_title(target)
         _shots_axis(axis, [r["shots"] for r in mine if r["target"] == target])
-    axes[0].set_ylabel(f"points above\n{titles.get(baseline, baseline)}")
+    who = f"{titles.get(methods[0], methods[0])}: " if len(methods) == 1 else ""
+    axes[0].set_ylabel(f"{who}points above\n{titles.get(baseline, baseline)}")
     _legend(figure, axes[0])
     return figure
 
