@@ -18,6 +18,7 @@ from sklearn.base import clone
 
 import pro2
 from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe, Projection
+from pro2.estimators.baselines import create_baseline
 from pro2.estimators.files import KEY, _digest, check_backbone, describe, is_model_file
 from pro2.estimators.tensors import read_tensors, write_tensors
 
@@ -200,7 +201,11 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
     model = ProjectAndProbe(solver="adamw", n_components=2, random_state=np.random.RandomState(0)).fit(X, y)
     with pytest.raises(ValueError, match="random_state is RandomState"):
         model.save(tmp_path / "m")
+    baseline = create_baseline("source-only").fit(X, y)
+    with pytest.raises(ValueError, match="save what its adapt"):
+        baseline.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
+    assert_equal(pro2.load(baseline.adapt(X, y).save(tmp_path / "m")).coef_, baseline.coef_)
 
 
 def test_a_mistyped_name_gets_a_suggestion(tmp_path: Path) -> None:
@@ -445,6 +450,8 @@ def test_files_of_version_1_are_read_for_ever(name: str) -> None:
     assert estimator.predict(X).tolist() == expected[name]["predict"]
     np.testing.assert_allclose(estimator.predict_proba(X), expected[name]["predict_proba"], rtol=1e-12)
     assert dict(estimator.provenance) == expected[name]["provenance"]
+    if name == "model-v1":  # the rule may improve, but it must find all it needs in the file
+        assert estimator.adapt(X[:4], [0, 1, 0, 1]).predict(X).shape == (5,)
 
 
 @pytest.mark.parametrize("kind", ["ProjectAndProbe", "LinearClassifier", "Projection", "Probe"])

@@ -57,6 +57,8 @@ def _composite(value: Any, tensors: dict[str, np.ndarray], at: str) -> Any:
         return {"$record": name, "fields": _mapping(fields, tensors, at)}
     if name in KINDS and hasattr(value, "get_params"):
         return _estimator(value, tensors, at)
+    if not at and hasattr(value, "get_params"):
+        raise ValueError(f"{name} has no file format; save what its adapt() returns, or use skops")
     raise ValueError(
         f"{at or 'this object'} is {name}, which a model file cannot hold; "
         "use numbers, texts and arrays (random_state: an integer or None)"
