@@ -21,7 +21,8 @@ from pro2.estimators.validation import check_X
 from pro2.linalg.moments import host
 from pro2.linalg.priors import CANDIDATES, SourcePrior
 
-KERNELS = ("euclidean", "metric")  # half of the prior covariance each
+COLD = ("euclidean", "metric")  # without a label: cover the space, raw and whitened
+LATER = ("euclidean+heads",)  # then: half of the prior variance on what predicts the source label
 NOISE = 4.0  # 1 / (p (1 - p)) at p = 1/2: what one label tells about a score
 ROWS = 2048  # a larger pool is represented by this many random rows
 BATCH = 512  # rows taken from one such sample
@@ -79,7 +80,7 @@ def suggest_labels(
         weight = _indecision(adapted, X[at])
         known = known[_some(np.arange(len(known)), LABELED, rng)]
         rows = space.rows(np.concatenate([X[at], known.astype(X.dtype, copy=False)]))
-        K = _covariance(space.prior, rows)
+        K = _covariance(space.prior, rows, COLD if adapted is None else LATER)
         new = at[_greedy(K, weight, min(BATCH, n - len(taken), len(at)), standing_in)]
         taken, known = np.concatenate([taken, new]), np.concatenate([known, X[new]])
         left = np.setdiff1d(left, new)
@@ -125,13 +126,13 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
     return 1.0 - np.sum(host(adapted.predict_proba(X)).astype(np.float64) ** 2, axis=1)
 
 
-def _covariance(prior: SourcePrior, rows: Any) -> np.ndarray:
-    """Average of the kernels, each at the geometric mean of the variances that `adapt` tries."""
+def _covariance(prior: SourcePrior, rows: Any, kernels: tuple[str, ...]) -> np.ndarray:
+    """Average of the kernels, each at the largest variance that `adapt` tries: few labels must be able to matter."""
     grams = prior.grams(rows)
     total = np.zeros((len(rows), len(rows)))
-    for kernel in KERNELS:
-        logs = [math.log(prior.variance(each)) for each in CANDIDATES if each.kernel == kernel]
-        total += math.exp(sum(logs) / len(logs)) / len(KERNELS) * host(grams[kernel])
+    for kernel in kernels:
+        variance = max(prior.variance(each) for each in CANDIDATES if each.kernel == kernel)
+        total += variance / len(kernels) * host(grams[kernel])
     return total
 
 
