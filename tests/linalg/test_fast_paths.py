@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pro2.linalg import bases, batches, fused, lapack, newton
+from pro2.linalg import bases, batches, fused, lapack, logistic, newton
 from pro2.linalg.bases import krylov_basis
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import SourceMoments
@@ -152,6 +152,44 @@ def test_cholesky_inverse_is_symmetric_exact_and_says_when_it_cannot():
         np.testing.assert_allclose(M @ (A + 0.5 * np.eye(D)), np.eye(D), atol=1e-8)
     assert lapack.spd_inverse(-np.eye(3), 0.5) is None
     assert np.array_equal(A, A.T)
+
+
+@pytest.mark.parametrize("M", [2, 30, 40])
+def test_cholesky_solves_equal_the_plain_ones(monkeypatch, M):
+    """Row-space systems with saturated rows (S = 0), tiny penalties and scales from 1e-6 to 1e6."""
+    rng = np.random.default_rng(M)
+    A = rng.normal(size=(3, 1, M, M)) * 10.0 ** np.linspace(-6, 6, M)
+    K, S = A @ A.swapaxes(-1, -2), rng.uniform(0, 0.5, (3, 4, M))
+    S[..., 0] = 0.0
+    l2, rhs = np.array([1e-2, 1.0, 10.0, 1e3]), rng.normal(size=(3, 4, M, 2))
+    fast = lapack.shifted_solve(K, S, l2, rhs)
+    B = S[..., :, None] * K * S[..., None, :] + l2[:, None, None] * np.eye(M)
+    if fast is not None:  # the largest scales may leave no definite matrix: then the plain path takes over
+        np.testing.assert_allclose(B @ fast, rhs, atol=1e-9 * np.abs(B).max())
+    monkeypatch.setattr(lapack, "SMALLEST_CHOLESKY", 1)
+    chosen = newton.solve_shifted(np, K, S, l2, rhs)
+    np.testing.assert_allclose(B @ chosen, rhs, atol=1e-9 * np.abs(B).max())
+    G = B / np.abs(B).max() + np.eye(M)
+    np.testing.assert_allclose(lapack.spd_solve(G, rhs), np.linalg.solve(G, rhs), rtol=1e-8, atol=1e-10)
+    assert lapack.spd_solve(-np.eye(3)[None], np.ones((1, 3, 1))) is None
+    assert lapack.shifted_solve(-np.eye(3), np.ones(3), np.array(0.5), np.ones((3, 1))) is None
+
+
+@pytest.mark.parametrize("M", [3, 20])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_all_prefixes_at_once_equal_one_after_the_other(monkeypatch, M, backend):
+    rng = np.random.default_rng(0)
+    Z, y = rng.normal(size=(4, M, 30)), rng.integers(0, 2, (4, M))
+    if backend == "torch":
+        torch = pytest.importorskip("torch")
+        Z, y = torch.asarray(Z), torch.asarray(y)
+    lengths, l2 = [30, 1, 7, 7], [1e-3, 1.0]
+    fast = logistic.fit_path(Z, y, lengths, l2)
+    monkeypatch.setattr(logistic, "FEW_ROWS", 0)
+    slow = logistic.fit_path(Z, y, lengths, l2)
+    assert tuple(fast.coef.shape) == (4, 4, 2, 30)
+    np.testing.assert_allclose(np.asarray(fast.coef), np.asarray(slow.coef), atol=1e-7)
+    np.testing.assert_allclose(np.asarray(fast.intercept), np.asarray(slow.intercept), atol=1e-7)
 
 
 class _Counter:

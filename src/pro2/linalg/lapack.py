@@ -12,6 +12,7 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
+SMALLEST_CHOLESKY = 24  # columns from which a call per matrix costs less than the operations it saves
 CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no second (Daniel et al., 1976)
 
 
@@ -40,6 +41,41 @@ def spd_inverse(A: np.ndarray, level: float) -> np.ndarray | None:
         square[...] = np.triu(square) + np.triu(square, 1).T
         M[stop:, start:stop] = M[start:stop, stop:].T
     return M
+
+
+def spd_solve(A: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
+    """A^-1 rhs for a batch of symmetric positive definite A (..., n, n); None if one of them is not."""
+    from scipy.linalg.lapack import dposv
+
+    n, k = rhs.shape[-2:]
+    solution = np.empty((*A.shape[:-2], n, k))
+    flat = solution.reshape(-1, n, k)
+    rhs = np.broadcast_to(rhs, solution.shape).reshape(-1, n, k)
+    for i, matrix in enumerate(A.reshape(-1, n, n)):
+        _, flat[i], info = dposv(matrix.T, rhs[i], lower=1)
+        if info != 0:
+            return None
+    return solution
+
+
+def shifted_solve(K: np.ndarray, S: np.ndarray, l2: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
+    """(l2 I + S K S)^-1 rhs for S (..., M) diagonal, K (..., M, M) and l2 (...) broadcast; None if one is indefinite.
+
+    Each matrix is built where it is factorised, so that it is in the cache when it is needed.
+    """
+    from scipy.linalg.lapack import dposv
+
+    lead, M = rhs.shape[:-2], K.shape[-1]
+    K, S, l2 = np.broadcast_to(K, (*lead, M, M)), np.broadcast_to(S, (*lead, M)), np.broadcast_to(l2, lead)
+    solution, B = np.empty(rhs.shape), np.empty((M, M))
+    for at in np.ndindex(lead):
+        np.multiply(K[at], S[at][:, None], out=B)
+        B *= S[at]
+        np.einsum("ii->i", B)[...] += l2[at]
+        _, solution[at], info = dposv(B.T, rhs[at], lower=1, overwrite_a=1)
+        if info != 0:
+            return None
+    return solution
 
 
 def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:

@@ -22,6 +22,8 @@ from pro2.linalg.newton import Dual, Primal, newton
 from pro2.linalg.softmax import fit_softmax
 
 PSEUDO_COUNT = 0.5
+CHEAPER = 0.4  # of M: up to here 2 M d^2 + d^3 / 3 for the Hessian is less than M^3 / 3 in row space
+FEW_ROWS = 32  # up to here a path costs calls, not operations: all its prefixes go together
 
 
 class LogisticFit(NamedTuple):
@@ -119,10 +121,13 @@ def _prefix_fits(
 ) -> Iterator[tuple[int, LogisticFit]]:
     """(position, fit) of each prefix, shortest first so that K_d can be a running sum over features."""
     xp, Z = problem.xp, problem.Z
+    if problem.n_classes == 2 and Z.shape[-2] <= FEW_ROWS and w0 is None:
+        yield from _prefixes_at_once(problem, n_features, l2)
+        return
     K, last, D = None, 0, Z.shape[-1]
     for i, d in sorted(enumerate(n_features), key=lambda e: e[1]):
         prior = None if w0 is None else w0[..., :d]
-        if problem.n_classes == 2 and d <= Z.shape[-2]:
+        if problem.n_classes == 2 and d <= CHEAPER * Z.shape[-2]:
             fit = problem.fit(problem.primal, l2, prior, Z[..., :d])
         else:
             new = Z[..., last:d]
@@ -131,6 +136,26 @@ def _prefix_fits(
             solve = problem.dual if problem.n_classes == 2 else problem.softmax
             fit = problem.fit(solve, l2, prior, Z[..., :d], K)
         yield i, fit._replace(coef=_pad(xp, fit.coef, D, w0))
+
+
+def _prefixes_at_once(problem: _Problem, n_features: Sequence[int], l2: Array) -> Iterator[tuple[int, LogisticFit]]:
+    """With few rows all prefixes are small problems in row space: one batch for all of them, Gram matrices stacked."""
+    xp, Z = problem.xp, problem.Z
+    K, last, grams = 0.0, 0, {}
+    for d in sorted(set(n_features)):
+        new = Z[..., last:d]
+        K, last = K + new @ xp.matrix_transpose(new), d
+        grams[d] = K
+    # Z, weights and K gain a prefix axis before the penalties: (..., n_d, 1, M, M)
+    wider = problem.with_axis()
+    stacked = xp.stack([grams[d] for d in n_features], axis=Z.ndim - 3)
+    a, b, kkt, n_iter = wider.newton(
+        Dual(stacked, wider.weight, l2), xp.zeros_like(wider.targets), stacked.shape[:-3], l2
+    )
+    for i, d in enumerate(n_features):
+        coef = a[..., i, :, :] @ Z[..., 0, :, :d]
+        done = kkt[..., i, :] <= problem.tol
+        yield i, LogisticFit(_pad(xp, coef, Z.shape[-1], None), b[..., i, :], kkt[..., i, :], n_iter, done)
 
 
 class _Problem:
@@ -178,6 +203,10 @@ class _Problem:
         shape = _broadcast_shapes(Z.shape[:-2], self.weight.shape[:-1], l2.shape)
         v, b, kkt, n_iter = solve(Z, l2, offset, shape, K)
         return LogisticFit(v if w0 is None else v + w0, b, kkt, n_iter, kkt <= self.tol)
+
+    def newton(self, space: Primal | Dual, offset: Array, lead: tuple[int, ...], l2: Array) -> tuple:
+        shape = _broadcast_shapes((*lead, 1), self.weight.shape[:-1], l2.shape)
+        return newton(space, self.targets, self.weight, offset, shape, self.tol, self.max_iter)
 
     def primal(self, Z: Array, l2: Array, offset: Array, shape: tuple[int, ...], K: Array | None) -> tuple:
         space = Primal(Z, self.weight, l2)

@@ -12,7 +12,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg import fused
+from pro2.linalg import fused, lapack
 from pro2.linalg.batches import Finished, host_pieces, in_threads, pick
 from pro2.linalg.moments import Array
 
@@ -56,7 +56,7 @@ class Primal:
         """Solve [[Z'hZ + l2 I, Z'h], [h'Z, sum h]] [dv, db] = -[gradient, sum g], eliminating dv."""
         xp = self.xp
         border = (h[..., None, :] @ self.Z)[..., 0, :]
-        both = xp.linalg.solve(self.hessian(h), xp.stack([-self.gradient(theta, g), border], axis=-1))
+        both = solve_definite(xp, self.hessian(h), xp.stack([-self.gradient(theta, g), border], axis=-1))
         x, t = both[..., 0], both[..., 1]
         schur = xp.sum(h, axis=-1) - xp.sum(border * t, axis=-1)
         db = ratio(xp, -xp.sum(g, axis=-1) - xp.sum(border * x, axis=-1), schur)
@@ -94,10 +94,8 @@ class Dual:
         """
         xp, l2 = self.xp, self.l2[..., None]
         S = xp.sqrt(h)
-        eye = xp.eye(self.size, dtype=h.dtype, device=device(h))
-        B = S[..., :, None] * self.K * S[..., None, :] + l2[..., None] * eye
         rhs = xp.stack([-(l2 * theta + g), h], axis=-1)
-        inner = xp.linalg.solve(B, S[..., None] * (self.K @ rhs))
+        inner = solve_shifted(xp, self.K, S, self.l2, S[..., None] * (self.K @ rhs))
         both = (rhs - S[..., None] * inner) / l2[..., None]
         u, t = both[..., 0], both[..., 1]
         db = ratio(xp, xp.sum(theta + u, axis=-1), xp.sum(t, axis=-1))
@@ -217,6 +215,25 @@ def evaluate(xp: Any, f: Array, y: Array, c: Array) -> tuple[Array, Array]:
     soft = xp.maximum(f, xp.zeros_like(f)) + xp.log1p(e)
     high = 1.0 / (1.0 + e)
     return xp.sum(c * (soft - y * f), axis=-1), xp.where(f >= 0, high, e * high)
+
+
+def solve_definite(xp: Any, A: Array, rhs: Array) -> Array:
+    """A^-1 rhs for symmetric positive definite A (..., n, n), by Cholesky on the host where it pays."""
+    if A.shape[-1] >= lapack.SMALLEST_CHOLESKY and lapack.serves(A):
+        solution = lapack.spd_solve(A, rhs)
+        if solution is not None:
+            return solution
+    return xp.linalg.solve(A, rhs)
+
+
+def solve_shifted(xp: Any, K: Array, S: Array, l2: Array, rhs: Array) -> Array:
+    """(l2 I + S K S)^-1 rhs with S (..., M) the diagonal, by Cholesky on the host where it pays."""
+    if K.shape[-1] >= lapack.SMALLEST_CHOLESKY and lapack.serves(rhs):
+        solution = lapack.shifted_solve(K, S, l2, rhs)
+        if solution is not None:
+            return solution
+    eye = xp.eye(K.shape[-1], dtype=K.dtype, device=device(K))
+    return xp.linalg.solve(S[..., :, None] * K * S[..., None, :] + l2[..., None, None] * eye, rhs)
 
 
 def sigmoid(xp: Any, f: Array) -> Array:
