@@ -36,7 +36,11 @@ def probe_heads(
         support = np.full(coef.shape[:2], np.nan)
     else:
         raise ValueError(f"probe is {kind!r}; expected 'newton' (exact) or 'adamw' (the paper's optimiser)")
-    return (*_original(features, coef, intercept), support)
+    W, b = np.empty((*coef.shape[:-1], problem.width)), np.empty(intercept.shape)
+    for d in sizes:  # heads are zero beyond their own features: no products with those
+        at = [j for j, setting in enumerate(settings) if setting.n_features == d]
+        W[:, at], b[:, at] = _original(features, coef[:, at, :, :d], intercept[:, at])
+    return W, b, support
 
 
 def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
