@@ -159,6 +159,15 @@ def test_another_backbone_is_refused_unless_forced(pro: Pro2, key: str) -> None:
         pro.ok(*call, "--force")
 
 
+def test_two_embeddings_are_asked_about(pro: Pro2) -> None:
+    whole = table(2)
+    np.savez("two.npz", small=whole.embeddings[:, :6], large=np.tile(whole.embeddings, 2), y=whole.column("y"))
+    message = pro.fails("evaluate", "adapted.safetensors", "two.npz", "-y", "y")
+    assert "2 candidates (small, large)" in message
+    assert "--embedding" in message
+    pro.ok("evaluate", "adapted.safetensors", "two.npz", "-y", "y", "--embedding", "small")
+
+
 def test_a_table_without_provenance_is_taken(pro: Pro2) -> None:
     whole = table(2)
     EmbeddingTable(whole.embeddings, None, dict(whole.columns)).save("plain.npz")

@@ -31,7 +31,7 @@ def choose(candidates: list[str], embedding: str | None, found: str, origin: obj
         what = f"{len(candidates)} candidates ({', '.join(candidates)})" if candidates else "none"
         raise ValueError(
             f"expected one floating (rows, width) embedding in {origin}, found {what}; "
-            f"name it with embedding=NAME. The file holds {found}"
+            f"name it with embedding=NAME (--embedding NAME). The file holds {found}"
         )
     return embedding or candidates[0]
 
