@@ -103,3 +103,15 @@ def test_override_checks_again(plan_values: dict[str, Any]) -> None:
     assert override(plan, seeds=(7,), selection=None).seeds == (7,)
     with pytest.raises(ValueError, match="selection"):
         override(plan, selection="best")
+
+
+def test_the_plan_on_the_documentation_page_is_valid() -> None:
+    import re
+    import tomllib
+
+    page = Path(__file__).parents[2] / "docs" / "howto" / "experiments.md"
+    text = re.search(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert text is not None
+    plan = parse_plan(tomllib.loads(text[1]))
+    check_methods(plan.methods)
+    assert plan.selection == "support"
