@@ -57,6 +57,11 @@ def execute(batch: Batch, problem: Problem, prepared: Callable[[], Mapping[Any, 
     return Outcome(batch, columns, time.perf_counter() - start)
 
 
+def available_cores() -> int:
+    """Cores that this process may use; a container or `taskset` can give fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class LocalEngine:
     """Threads of this process; the arrays are shared and the linear algebra runs outside Python's lock.
 
@@ -64,7 +69,7 @@ class LocalEngine:
     """
 
     def __init__(self, problems: Mapping[str, Problem], n_workers: int | None = None) -> None:
-        self.n_workers = n_workers or len(os.sched_getaffinity(0))
+        self.n_workers = n_workers or available_cores()
         self._problems = problems
         self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
         self._lock = threading.Lock()

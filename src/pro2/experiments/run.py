@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pro2.experiments.engines import Engine, Outcome, make_engine
+from pro2.experiments.engines import Engine, Outcome, available_cores, make_engine
 from pro2.experiments.expand import RECIPE, Batch, Skip, expand, missing
 from pro2.experiments.memory import batch_bytes, data_bytes, needed_bytes, split
 from pro2.experiments.methods import check_methods
@@ -145,7 +144,7 @@ def estimate_sweep(
         with ResultStore(out) as store:
             done = set(store.finished)
     todo = [part for batch in batches for part in missing(batch, done)]
-    workers = n_workers or len(os.sched_getaffinity(0))
+    workers = n_workers or available_cores()
     peak = data_bytes(problems) + workers * max((batch_bytes(b, problems[b.data]) for b in todo), default=0)
     seconds = _guess_seconds(todo, problems) / workers
     keys = {key for batch in batches for key in batch.flat_keys}
