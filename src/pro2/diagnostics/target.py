@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.diagnostics import moments_severity
+from pro2.diagnostics.evaluation import Estimate, wilson
+from pro2.diagnostics.theory import moments_severity
 from pro2.estimators.probe import feature_grid, penalty_grid
-from pro2.evaluation import Estimate, wilson
 from pro2.linalg.moments import SourceMoments, host
 from pro2.linalg.selection import loo_path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pro2.diagnosis import diagnose, plot_diagnosis
+from pro2.diagnostics import diagnose, plot_diagnosis
 from pro2.estimators import ProjectAndProbe
 
 rng = np.random.default_rng(0)
