@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -131,17 +132,20 @@ def measure_cell(model: ProjectAndProbe, X: np.ndarray, y: np.ndarray, seed: int
     return table
 
 
-def measure(name: str, folder: Path, seeds: int) -> dict[tuple[str, str], np.ndarray]:
-    """(task, target) -> accuracy, seeds x strategies x budgets."""
+@lru_cache(maxsize=len(TASKS))
+def fitted(name: str, folder: Path) -> tuple[ProjectAndProbe, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """The source model of a task, and rows and labels of its targets that are large enough."""
     task = TASKS[name](folder)
     model = ProjectAndProbe().fit(task.X[task.source], task.y[task.source])
-    out = {}
-    for target, rows in task.targets.items():
-        if len(rows) >= MIN_ROWS:
-            X, y = task.X[rows], task.y[rows]
-            out[name, target] = np.stack([measure_cell(model, X, y, seed) for seed in range(seeds)])
-            print(name, target, np.round(out[name, target].mean((0, 2)), 1), flush=True)
-    return out
+    targets = {key: rows for key, rows in task.targets.items() if len(rows) >= MIN_ROWS}
+    return model, {key: (task.X[rows], task.y[rows]) for key, rows in targets.items()}
+
+
+def measure(work: tuple[int, str], folder: Path) -> dict[tuple[str, str], np.ndarray]:
+    """(task, target) -> accuracy for one seed, strategies x budgets."""
+    seed, name = work
+    model, targets = fitted(name, folder)
+    return {(name, target): measure_cell(model, X, y, seed) for target, (X, y) in targets.items()}
 
 
 def gain(values: np.ndarray) -> str:
@@ -183,13 +187,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     args = parser.parse_args()
-    work = partial(measure, folder=args.folder, seeds=args.seeds)
+    results: dict[tuple[str, str], list[np.ndarray]] = {}
+    page = ""
     with ProcessPoolExecutor(args.jobs) as pool:
-        results = {key: value for part in pool.map(work, args.tasks) for key, value in part.items()}
-    page = write(results, args.seeds)
+        work = list(product(range(args.seeds), args.tasks))
+        for (seed, name), part in zip(work, pool.map(partial(measure, folder=args.folder), work)):
+            for cell, table in part.items():
+                results.setdefault(cell, []).append(table)
+            print(seed, name, flush=True)
+            if name == args.tasks[-1]:  # a whole seed: what is there so far is a table already
+                page = write({cell: np.stack(tables) for cell, tables in results.items()}, seed + 1)
+                if args.out is not None:
+                    args.out.write_text(page)
     print(page)
-    if args.out is not None:
-        args.out.write_text(page)
 
 
 if __name__ == "__main__":
