@@ -31,7 +31,7 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
         },
         options.repeats,
     )
-    python(LOADED + f"import pro2; {first}; assert not heavy & set(sys.modules), heavy & set(sys.modules)")
+    python(LOADED)
     beyond = seconds["scikit-learn, then pro2"] - seconds["scikit-learn"]
     rows = [{"what": name, "seconds": value} for name, value in seconds.items()]
     return [*rows, {"what": "import pro2 and its estimators beyond scikit-learn", "seconds": beyond}]

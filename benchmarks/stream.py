@@ -41,18 +41,19 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
 
 
 def once(way: str, path: Path) -> None:
-    """One way in this process; prints seconds and peak resident megabytes."""
+    """One way in this process; prints seconds, processor seconds and peak resident megabytes."""
     from pro2.linalg.moments import SourceMoments
 
     labels = np.arange(ROWS) % 2
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     if way == "moments":
         SourceMoments.from_batches(((X, labels[: len(X)]) for X in blocks(path)), progress=True)
     else:
         total = np.zeros((D, D))
         for X in blocks(path):
             total += X.T @ X if way != "read" else X[0, 0]
-    print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    wall, used = time.perf_counter() - start, time.process_time() - cpu
+    print(wall, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -64,14 +65,16 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
             os.sync()
             done = subprocess.run([sys.executable, __file__, "--once", way, "--file", str(path)], check=True,
                                   capture_output=True, text=True)  # fmt: skip
-            seconds, peak = map(float, done.stdout.split())
-            rows.append({"what": way, "GB": 4e-9 * n * D, "seconds": seconds, "GB/s": 4e-9 * n * D / seconds,
+            seconds, cpu, peak = map(float, done.stdout.split())
+            size = 4e-9 * n * D
+            rows.append({"what": way, "GB": size, "seconds": seconds, "GB/s": size / seconds, "cpu seconds": cpu,
                          "peak resident MB": peak})  # fmt: skip
             print(rows[-1], flush=True)
     finally:
         path.unlink()
     for row in rows:
-        row["share of read + X'X"] = rows[1]["seconds"] / row["seconds"]
+        row["speed of read + X'X"] = rows[1]["seconds"] / row["seconds"]
+        row["in cpu time"] = rows[1]["cpu seconds"] / row["cpu seconds"]
     return rows
 
 

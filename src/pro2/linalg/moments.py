@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 
 Array = Any
 
-BLOCK_BYTES = 64 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
+BLOCK_BYTES = 128 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
 CACHE_BYTES = 256 << 10  # of which pieces of a block pass through the second-level cache
 SAMPLE = 1024  # rows that give the shift of a block
 
@@ -177,7 +177,8 @@ class SourceMoments:
         mean = self.mean + step * (other.weight / safe)[:, None]
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
         lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
-        scatter = self.scatter + other.scatter + xp.matrix_transpose(lift) @ lift
+        scatter = self.scatter + other.scatter
+        scatter += xp.matrix_transpose(lift) @ lift
         return SourceMoments(self.classes, weight, mean, scatter)
 
     def _over(self, classes: tuple[Any, ...]) -> SourceMoments:
@@ -244,7 +245,8 @@ def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classe
     scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
-    return SourceMoments(classes, total, mean, scatter - xp.matrix_transpose(lift) @ lift)
+    scatter -= xp.matrix_transpose(lift) @ lift
+    return SourceMoments(classes, total, mean, scatter)
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:
