@@ -341,3 +341,15 @@ def test_names_are_listed_and_unknown_ones_explained():
     assert len(list_baselines()) == 16
     with pytest.raises(ValueError, match="baseline 'magic' is not known; there are source-only"):
         create_baseline("magic")
+
+
+@pytest.mark.parametrize("name", ["random", "pca", "lda", "pls", "pro2-nc", "teney"])
+def test_a_basis_baseline_uses_its_own_features_and_not_the_default_of_pro2(name):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    X = rng.normal(size=(80, 6)) + y[:, None]
+    model = create_baseline(name).fit(X[:60], y[:60])
+    adapted = model.adapt(X[60:], y[60:])
+    span = model.projection_.components_[: adapted.n_features_]
+    head = adapted.coef_[0] * model.projection_.scale_
+    np.testing.assert_allclose(span.T @ (span @ head), head, atol=1e-8)

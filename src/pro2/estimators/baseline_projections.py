@@ -72,6 +72,9 @@ class _BasisProbe(ProjectAndProbe):
         self.projection_ = _BasisProjection(self._basis, size, self.scale).fit(X, codes, weight)
         return self._set_source_head(X, codes, weight)
 
+    def _untuned(self) -> bool:
+        return False  # a baseline picks d and l2 by leave-one-out; averaging priors of the source is Pro2's own
+
     def _default_size(self, width: int) -> int:
         return width
 
