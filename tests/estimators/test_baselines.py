@@ -352,4 +352,5 @@ def test_a_basis_baseline_uses_its_own_features_and_not_the_default_of_pro2(name
     adapted = model.adapt(X[60:], y[60:])
     span = model.projection_.components_[: adapted.n_features_]
     head = adapted.coef_[0] * model.projection_.scale_
-    np.testing.assert_allclose(span.T @ (span @ head), head, atol=1e-8)
+    inside = span.T @ np.linalg.lstsq(span.T, head, rcond=None)[0]  # not every baseline has orthonormal features
+    np.testing.assert_allclose(inside, head, atol=1e-7)
