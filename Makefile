@@ -41,6 +41,7 @@ imports: $(VENV)/.dev
 
 # Warnings are errors; nothing is fetched. The site is in site/index.html.
 docs: $(VENV)/.dev
+	rm -rf docs/api # pages of names that are gone
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
 
 # on an idle machine; the GPU bank needs a CUDA device: `pro2 bench bank_gpu`
