@@ -10,7 +10,7 @@ from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.linalg.averaging import average_head
 from pro2.linalg.moments import Array
-from pro2.linalg.priors import CANDIDATES, Candidate
+from pro2.linalg.priors import CANDIDATES, REACHES, Candidate
 
 # what stays of the family of priors
 FAMILIES: dict[str, Any] = {
@@ -22,8 +22,8 @@ FAMILIES: dict[str, Any] = {
     "metric": lambda k: k.kernel != "metric",
     "euclidean": lambda k: k.kernel == "metric",
     "head span": lambda k: k.kernel != "euclidean+heads",
-    "small reach": lambda k: k.reach > 1.0,
-    "large reach": lambda k: k.reach <= 1.0,
+    "small reach": lambda k: k.reach > min(REACHES),
+    "large reach": lambda k: k.reach < max(REACHES),
 }
 OPTIONS: dict[str, dict[str, Any]] = {"averaging": {"pick": True}, "trust": {"trust": 0.0}, "intercept prior": {}}
 FREE_INTERCEPT = 100.0

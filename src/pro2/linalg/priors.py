@@ -18,9 +18,9 @@ from pro2.linalg.moments import Array, SourceMoments
 
 RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
 METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
-REACHES = (1.0, 16.0)  # how far one label may move the logit of another row; the centre has size 1
+REACHES = (0.5, 16.0)  # how far one label may move the logit of another row; the centre has size 1
 INTERCEPT = 0.03  # share of the intercept in the prior variance of a logit
-TRUST = 8.0  # how many target labels the source's own accuracy is worth when centres are compared
+TRUST = 16.0  # how many target labels the source's own accuracy is worth when centres are compared
 KERNELS = ("euclidean", "metric", "euclidean+heads")
 
 
