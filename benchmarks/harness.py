@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -13,9 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+_clock: Callable[[], float] = time.perf_counter
+
+
+def processor_time() -> float:
+    """Seconds of all threads of this process and of the processes it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool = True) -> dict[str, float]:
@@ -26,9 +35,9 @@ def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool 
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats):
         for name in names if turn % 2 == 0 else names[::-1]:
-            start = time.perf_counter()
+            start = _clock()
             ways[name]()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(_clock() - start)
     return {name: statistics.median(t) for name, t in times.items()}
 
 
@@ -70,9 +79,14 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
     """Parse, measure, print, and with --write keep table and command under docs/benchmarks."""
     parser = argparse.ArgumentParser(prog=f"pro2 bench {name}", description=title)
     parser.add_argument("--write", action="store_true", help="also write docs/benchmarks/NAME.md and NAME.json")
+    parser.add_argument("--cpu", action="store_true", help="processor time, one BLAS thread: for a busy machine")
     options(parser)
     asked = parser.parse_args()
-    about = machine()
+    about = machine() | {"clock": "processor time, one BLAS thread" if asked.cpu else "wall"}
+    if asked.cpu:
+        global _clock
+        _clock = processor_time
+        threadpool_limits(1)
     print(json.dumps(about), flush=True)
     rows = work(asked)
     text = table(rows)
@@ -80,6 +94,7 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
     if asked.write:
         folder = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
         folder.mkdir(parents=True, exist_ok=True)
+        command = f"{name} --cpu" if asked.cpu else name
         notes = "".join(f"- {k}: {v}\n" for k, v in about.items())
-        (folder / f"{name}.md").write_text(f"# {title}\n\n`pro2 bench {name} --write`\n\n{notes}\n{text}\n")
+        (folder / f"{name}.md").write_text(f"# {title}\n\n`pro2 bench {command} --write`\n\n{notes}\n{text}\n")
         (folder / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 from typing import Any
@@ -14,27 +15,34 @@ LOADED = (
 )
 
 
-def python(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+BEYOND = """
+import time, sklearn.linear_model
+wall, cpu = time.perf_counter(), time.process_time()
+import pro2
+from pro2 import ProjectAndProbe, Projection, Probe
+print(time.perf_counter() - wall, time.process_time() - cpu)
+"""
+HELP = "import sys; sys.argv = ['pro2', '--help']; from pro2.cli.main import main; main()"
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
-    first = "from pro2 import ProjectAndProbe, Projection, Probe"
+    python(LOADED)
+    beyond = [tuple(map(float, python(BEYOND).split())) for _ in range(options.repeats)]
     seconds = measure(
         {
-            "scikit-learn": lambda: python("import sklearn.linear_model"),
-            "scikit-learn, then pro2": lambda: python(f"import sklearn.linear_model; import pro2; {first}"),
-            "import pro2 alone": lambda: python("import pro2"),
-            "pro2 --help": lambda: python(
-                "import sys; sys.argv = ['pro2', '--help']; from pro2.cli.main import main; main()"
-            ),
+            "python alone": lambda: python("pass"),
+            "import pro2 (names load on first use)": lambda: python("import pro2"),
+            "pro2 --help": lambda: python(HELP),
         },
         options.repeats,
     )
-    python(LOADED)
-    beyond = seconds["scikit-learn, then pro2"] - seconds["scikit-learn"]
     rows = [{"what": name, "seconds": value} for name, value in seconds.items()]
-    return [*rows, {"what": "import pro2 and its estimators beyond scikit-learn", "seconds": beyond}]
+    extra = statistics.median(b[1 if options.cpu else 0] for b in beyond)
+    return [*rows, {"what": "pro2 and its estimators after scikit-learn", "seconds": extra}]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
