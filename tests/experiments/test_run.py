@@ -199,6 +199,19 @@ def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str,
         assert one == two
 
 
+def test_random_rows_equal_the_random_basis_of_the_package() -> None:
+    from pro2.experiments.bases import _random_rows
+    from pro2.linalg.baseline_bases import random_basis
+    from pro2.linalg.moments import SourceMoments
+
+    rng = np.random.default_rng(0)
+    moments = SourceMoments.from_arrays(rng.normal(size=(50, 40)), np.arange(50) % 2)
+    for n in (1, 16, 36, 40):
+        rows = _random_rows(n, 40, 3)
+        assert np.abs(rows @ rows.T - np.eye(n)).max() < 1e-10
+        assert np.abs(rows - random_basis(moments, n, seed=3).components).max() < 1e-10
+
+
 def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4

@@ -49,11 +49,16 @@ class Features:
     unit: bool = False
 
     def transform(self, X: np.ndarray, n_features: int) -> np.ndarray:
-        """The first `n_features` features of rows (..., D), in float64."""
+        """The first `n_features` features of rows (..., D), in float64.
+
+        The product itself is done in the precision of the rows: embeddings are no more exact than that.
+        """
         if self.unit:
             X = unit_rows(X.reshape(-1, X.shape[-1])).reshape(X.shape)
-        Z = (X - self.mean) / self.scale
-        return Z if self.components is None else Z @ self.components[:n_features].T
+        Z = (X - self.mean.astype(X.dtype)) / self.scale.astype(X.dtype)
+        if self.components is not None:
+            Z = Z @ self.components[:n_features].T.astype(X.dtype)
+        return Z.astype(np.float64)
 
     def original(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Heads on the features as heads on the embeddings: coef (..., d), intercept (...)."""
