@@ -14,7 +14,7 @@ from pro2.linalg.moments import Array
 
 PIECE_BYTES = 2 << 20  # of features: with its temporaries a piece stays in the cache that cores share
 LEAVE = 0.8  # problems are dropped from the batch once no more than this share goes on
-SMALLEST = 16  # shorter batches are not worth a copy
+SMALLEST = 4  # shorter batches are not worth the bookkeeping
 
 T = TypeVar("T")
 R = TypeVar("R")

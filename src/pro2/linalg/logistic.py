@@ -12,6 +12,7 @@ probability.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from pro2.linalg.softmax import fit_softmax
 
 PSEUDO_COUNT = 0.5
 CHEAPER = 0.4  # of M: up to here 2 M d^2 + d^3 / 3 for the Hessian is less than M^3 / 3 in row space
+FLAT = 1 << 23  # numbers in the Gram matrices of a flat batch of problems
 FEW_ROWS = 32  # up to here a path costs calls, not operations: all its prefixes go together
 
 
@@ -146,12 +148,20 @@ def _prefixes_at_once(problem: _Problem, n_features: Sequence[int], l2: Array) -
         new = Z[..., last:d]
         K, last = K + new @ xp.matrix_transpose(new), d
         grams[d] = K
-    # Z, weights and K gain a prefix axis before the penalties: (..., n_d, 1, M, M)
+    stacked = xp.stack([grams[d] for d in n_features], axis=Z.ndim - 3)  # (..., n_d, 1, M, M)
     wider = problem.with_axis()
-    stacked = xp.stack([grams[d] for d in n_features], axis=Z.ndim - 3)
-    a, b, kkt, n_iter = wider.newton(
-        Dual(stacked, wider.weight, l2), xp.zeros_like(wider.targets), stacked.shape[:-3], l2
-    )
+    shape = _broadcast_shapes((*stacked.shape[:-3], 1), wider.weight.shape[:-1], l2.shape)
+    # one flat batch, so that each problem can leave it alone; too many rows of it and copies cost more than that
+    flat = (math.prod(shape),) if math.prod(shape) * Z.shape[-2] ** 2 < FLAT else shape
+    K, c, targets = (
+        xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[len(shape) :])), (*flat, *v.shape[len(shape) :]))
+        if flat != shape else v for v in (stacked, wider.weight, wider.targets)
+    )  # fmt: skip
+    penalty = xp.reshape(xp.broadcast_to(l2, shape), flat) if flat != shape else l2
+    space = Dual(K, c, penalty)
+    fit = newton(space, targets, c, xp.zeros_like(targets), flat, problem.tol, problem.max_iter)
+    a, b, kkt = (xp.reshape(v, (*shape, *v.shape[len(flat) :])) for v in fit[:3])
+    n_iter = fit[3]
     for i, d in enumerate(n_features):
         coef = a[..., i, :, :] @ Z[..., 0, :, :d]
         done = kkt[..., i, :] <= problem.tol
@@ -203,10 +213,6 @@ class _Problem:
         shape = _broadcast_shapes(Z.shape[:-2], self.weight.shape[:-1], l2.shape)
         v, b, kkt, n_iter = solve(Z, l2, offset, shape, K)
         return LogisticFit(v if w0 is None else v + w0, b, kkt, n_iter, kkt <= self.tol)
-
-    def newton(self, space: Primal | Dual, offset: Array, lead: tuple[int, ...], l2: Array) -> tuple:
-        shape = _broadcast_shapes((*lead, 1), self.weight.shape[:-1], l2.shape)
-        return newton(space, self.targets, self.weight, offset, shape, self.tol, self.max_iter)
 
     def primal(self, Z: Array, l2: Array, offset: Array, shape: tuple[int, ...], K: Array | None) -> tuple:
         space = Primal(Z, self.weight, l2)
