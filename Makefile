@@ -46,7 +46,7 @@ docs: $(VENV)/.dev
 
 # on an idle machine; the GPU bank needs a CUDA device: `pro2 bench bank_gpu`
 bench: $(VENV)/.dev
-	for name in imports project probe_path bank stream; do $(BIN)/pro2 bench $$name --write || exit 1; done
+	for name in imports project probe_path bank stream sweep; do $(BIN)/pro2 bench $$name --write || exit 1; done
 
 # The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on.
 DATA ?= ../shared/data
