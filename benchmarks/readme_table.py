@@ -1,0 +1,38 @@
+"""Put the measured accuracy table of docs/results/adapt-cells.md into README.md, between its two markers.
+
+    python benchmarks/readme_table.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "docs" / "results" / "adapt-cells.md"
+CAPTION = """Accuracy in % after adapting with 2, 8, 32 or 128 labels per class, mean over all target distributions of each data
+set and 10 draws: Waterbirds (3 targets), 4-way Collages (4), CelebA (5 tasks, 3 each), EfficientNet-Lite0 embeddings.
+*Pro2* is the default `adapt`, with no validation label and nothing tuned; *ridge* picks its penalty by leave-one-out.
+Made by `python benchmarks/adapt_cells.py DATA --seeds 10` (all cells: `docs/results/adapt-cells.md`).
+"""
+
+
+def accuracy_table() -> str:
+    """The first table of the page: lines that start with a bar, up to the next blank line."""
+    found = re.search(r"^\|.*?(?=\n\n)", SOURCE.read_text(), re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f"{SOURCE} holds no table: run benchmarks/adapt_cells.py first.")
+    return found.group()
+
+
+def with_table(readme: str) -> str:
+    """README text with the table between the markers."""
+    begin, end = re.search(r"<!-- results:begin.*?-->\n", readme), readme.index("<!-- results:end -->")
+    if begin is None:
+        raise ValueError("README.md has no results:begin marker.")
+    return readme[: begin.end()] + f"{accuracy_table()}\n\n{CAPTION}" + readme[end:]
+
+
+if __name__ == "__main__":
+    page = ROOT / "README.md"
+    page.write_text(with_table(page.read_text()))
