@@ -100,4 +100,4 @@ figure.suptitle("First eight features, with the share of their variance that lie
 # %%
 # Under a mild shift the source head is hard to beat: even against odd is one question about ten shapes, and a few
 # noisy labels say less about it than hundreds of clean source rows do. The curve tells how many labels it takes until
-# adapting pays. The linear probe ignores the source labels and has to learn ten shapes anew; at these budgets it cannot.
+# adapting pays. The linear probe ignores the source labels and has to learn ten shapes anew: at these budgets it fails.
