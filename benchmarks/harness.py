@@ -7,7 +7,9 @@ import json
 import os
 import platform
 import resource
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -94,7 +96,7 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
     if asked.write:
         folder = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
         folder.mkdir(parents=True, exist_ok=True)
-        command = f"{name} --cpu" if asked.cpu else name
+        command = shlex.join([name, *(a for a in sys.argv[1:] if a != "--write")])  # as it was run, sizes and all
         notes = "".join(f"- {k}: {v}\n" for k, v in about.items())
         (folder / f"{name}.md").write_text(f"# {title}\n\n`pro2 bench {command} --write`\n\n{notes}\n{text}\n")
         (folder / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
