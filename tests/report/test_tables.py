@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pro2.experiments.view import read_view
-from pro2.report.selection import select
+from pro2.report.selection import is_tuned, select
 from pro2.report.tables import (
     bias_variance_table,
     difference_table,
@@ -65,6 +65,14 @@ def test_a_rule_without_its_column_is_told() -> None:
         select(rows, "validation")
     with pytest.raises(ValueError, match="expected 'validation' or 'oracle' or 'support'"):
         select(rows, "luck")
+
+
+def test_nothing_was_chosen_where_there_was_one_setting(finished: Path) -> None:
+    rows = _rows(finished)
+    assert is_tuned(rows)
+    one = [r for r in rows if r["method"] == "linear-probe" and r["l2"] == 0.1]
+    assert not is_tuned(one)
+    assert len(select(one, "untuned")) == len(one)
 
 
 def test_standard_error_and_deviation_are_two_things(finished: Path) -> None:

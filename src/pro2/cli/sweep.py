@@ -55,7 +55,7 @@ def sweep(
     root = data if data is not None else (Path(plan).parent if Path(plan).is_file() else Path())
     if table is not None:
         columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
-        chosen, root = _on_table(chosen, table, columns), Path()
+        chosen, root = _on_table(chosen, table, columns), table.parent
     changes = {
         "seeds": None if seeds is None else tuple(range(seeds)),
         "shots": _numbers(shots),
@@ -126,7 +126,7 @@ def _on_table(plan: Plan, table: Path, columns: dict[str, Any]) -> Plan:
     """The plan with the user's own table in place of its data; checked like a plan file."""
     from pro2.experiments.plan import parse_plan
 
-    entry = {"name": table.stem, "table": str(table.resolve()), **{k: v for k, v in columns.items() if v is not None}}
+    entry = {"name": table.stem, "table": table.name, **{k: v for k, v in columns.items() if v is not None}}
     return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")
 
 

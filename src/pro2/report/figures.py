@@ -105,13 +105,13 @@ def plot_ranking(table: Table, titles: Titles) -> Any:
     shots = sorted(_values(table, "shots"))
     score = {m: float(np.mean([r["mean"] for r in table if r["method"] == m])) for m in _values(table, "method")}
     order = sorted(score, key=score.__getitem__)
-    figure, axes = _panels(len(sets), (2.3, 0.19 * len(order) + 0.9), sharey=True)
+    figure, axes = _panels(len(sets), (max(2.3, 4.8 / len(sets)), 0.19 * len(order) + 0.9), sharey=True)
     for axis, data in zip(axes, sets):
         for i, n in enumerate(shots):
             rows = {r["method"]: r for r in table if r["data"] == data and r["shots"] == n}
             at = [j for j, m in enumerate(order) if m in rows]
             means = [100 * rows[order[j]]["mean"] for j in at]
-            axis.scatter(means, at, s=16, color=COLOURS[i % len(COLOURS)], label=f"{n} labels per class", zorder=3)
+            axis.scatter(means, at, s=16, color=COLOURS[i % len(COLOURS)], label=f"{n} labels", zorder=3)
         axis.set_title(data)
         axis.set_xlabel("accuracy (%)")
     axes[0].set_yticks(range(len(order)), [titles.get(m, m) for m in order])

@@ -35,8 +35,7 @@ def _lines(
     name = plan["name"]
     yield f"# {plan.get('title', name)}\n"
     yield f"{plan.get('description', '')}\n"
-    commands = f"`pro2 sweep {name} --data DIR --out OUT` and `pro2 report OUT --markdown docs/results`"
-    yield f"Written by {commands}; not edited.\n"
+    yield "Written by `pro2 sweep` with the plan below and `pro2 report OUT --markdown docs/results`; not edited.\n"
     if means:
         yield f"**Settings chosen {EXPLAINED[rule][0]}.** {EXPLAINED[rule][1]}\n"
         yield from _tables(means, {m["name"]: m.get("title", m["name"]) for m in plan["methods"]})
@@ -57,14 +56,34 @@ def _tables(means: Table, titles: Mapping[str, str]) -> Iterator[str]:
         mine = [row for row in means if row["data"] == data]
         methods = [m for m in titles if any(row["method"] == m for row in mine)]
         yield f"## {data}: accuracy\n\nMean ± standard error over {seeds} seeds, in percent.\n"
-        yield "| target | labels per class | " + " | ".join(titles[m] for m in methods) + " |"
-        yield "|---|---" + "|---" * len(methods) + "|"
-        cells = dict.fromkeys((row["target"], row["shots"]) for row in mine)
-        for target, shots in sorted(cells, key=lambda c: ([t for t, _ in cells].index(c[0]), c[1])):
-            found = {row["method"]: row for row in mine if (row["target"], row["shots"]) == (target, shots)}
-            best = max(row["mean"] for row in found.values())
-            yield f"| {target} | {shots} | " + " | ".join(_cell(found.get(m), best) for m in methods) + " |"
+        yield from _wide(mine, methods, titles) if len(methods) > 8 else _long(mine, methods, titles)
         yield ""
+
+
+def _cells(rows: Table) -> list[tuple[str, int]]:
+    """Targets in the order of the results, labels ascending."""
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    return sorted({(row["target"], row["shots"]) for row in rows}, key=lambda c: (targets.index(c[0]), c[1]))
+
+
+def _long(rows: Table, methods: list[str], titles: Mapping[str, str]) -> Iterator[str]:
+    yield "| target | labels per class | " + " | ".join(titles[m] for m in methods) + " |"
+    yield "|---|---" + "|---" * len(methods) + "|"
+    for target, shots in _cells(rows):
+        found = {row["method"]: row for row in rows if (row["target"], row["shots"]) == (target, shots)}
+        best = max(row["mean"] for row in found.values())
+        yield f"| {target} | {shots} | " + " | ".join(_cell(found.get(m), best) for m in methods) + " |"
+
+
+def _wide(rows: Table, methods: list[str], titles: Mapping[str, str]) -> Iterator[str]:
+    """Many methods are easier to read as rows."""
+    cells = _cells(rows)
+    found = {(row["target"], row["shots"], row["method"]): row for row in rows}
+    best = [max(row["mean"] for row in rows if (row["target"], row["shots"]) == cell) for cell in cells]
+    yield "| method | " + " | ".join(f"{target} {shots}" for target, shots in cells) + " |"
+    yield "|---" * (len(cells) + 1) + "|"
+    for m in methods:
+        yield f"| {titles[m]} | " + " | ".join(_cell(found.get((*c, m)), b) for c, b in zip(cells, best)) + " |"
 
 
 def _cell(row: Mapping[str, Any] | None, best: float) -> str:

@@ -25,8 +25,13 @@ EXPLAINED = {
         "For every method, target, number of shots and seed, the setting with the smallest leave-one-out loss on the "
         "few labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
     ),
+    "untuned": (
+        "not at all",
+        "Every method has one setting, so there was nothing to choose and no target label beyond the shots was used.",
+    ),
 }  # fmt: skip
 
+RULES = ("validation", "oracle", "support")
 _COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
 
 
@@ -42,12 +47,21 @@ def select(rows: Iterable[Row], rule: str, keep: tuple[str, ...] = ()) -> list[R
         Choose within each value of these, e.g. ``("n_features",)`` for the best penalty of every dimension.
     """
     if rule not in EXPLAINED:
-        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, EXPLAINED))}")
+        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, RULES))}")
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row["measure"] == "accuracy":
             cells[cell_of(row, *keep)].append(row)
     return [row for cell in cells.values() for row in _choose(cell, rule)]
+
+
+def is_tuned(rows: Iterable[Row]) -> bool:
+    """Whether any method has more than one setting to choose from."""
+    settings: dict[tuple[str, str], set[tuple[Any, ...]]] = defaultdict(set)
+    for row in rows:
+        if row["measure"] == "accuracy":
+            settings[row["data"], row["method"]].add((row["n_features"], row["l2"], row["params"]))
+    return any(len(found) > 1 for found in settings.values())
 
 
 def cell_of(row: Row, *more: str) -> tuple[Any, ...]:

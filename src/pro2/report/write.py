@@ -12,7 +12,7 @@ from pro2.report import figures as draw
 from pro2.report import tables
 from pro2.report.markdown import write_markdown
 from pro2.report.page import Drawn, render_page
-from pro2.report.selection import EXPLAINED
+from pro2.report.selection import EXPLAINED, RULES, is_tuned
 from pro2.report.style import figure_style, require_matplotlib
 from pro2.report.tables import Table
 
@@ -46,8 +46,9 @@ def write_report(
         raise ValueError(f"{str(folder)!r} holds no finished run; run `pro2 sweep` again and look at failures.json")
     plan, summary = (_read_json(folder / name) for name in ("plan.json", SUMMARY))
     rule = selection or plan.get("selection", "oracle")
-    if rule not in EXPLAINED:
-        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, EXPLAINED))}")
+    if rule not in RULES:
+        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, RULES))}")
+    rule = rule if is_tuned(rows) else "untuned"
     out = Path(out) if out is not None else folder / "report"
     out.mkdir(parents=True, exist_ok=True)
     means = tables.mean_table(rows, rule)
