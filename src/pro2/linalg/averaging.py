@@ -55,8 +55,9 @@ def average_head(
     Z = xp.astype(Z, xp.float64)
     c = xp.ones(Z.shape[0], dtype=Z.dtype, device=device(Z))
     c = c if sample_weight is None else xp.astype(sample_weight, Z.dtype)
-    rows = _some_rows(host(y), int(ROWS / (prior.n_classes - 1) ** (1 / 3)))
-    if len(rows) < Z.shape[0]:
+    limit = int(ROWS / (prior.n_classes - 1) ** (1 / 3))
+    if limit < Z.shape[0]:
+        rows = _some_rows(host(y), host(prior.scores(Z)[:, 0, 0]), limit)
         at = xp.asarray(rows, device=device(Z))
         part = [xp.take(v, at, axis=0) for v in (Z, y, c)]
         _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates, trust)
@@ -135,14 +136,13 @@ def _temperature(scores: Array, y: Array, c: Array, n_classes: int) -> float:
     return float(grid[int(np.argmax(value))])
 
 
-def _some_rows(y: np.ndarray, limit: int) -> np.ndarray:
-    """At most about `limit` row indices, evenly spaced within each class; at least two of a class that has two."""
-    if len(y) <= limit:
-        return np.arange(len(y))
+def _some_rows(y: np.ndarray, logit: np.ndarray, limit: int) -> np.ndarray:
+    """About `limit` row indices, evenly spaced by source logit within each class: the order of rows plays no part."""
     rows = []
     for k in np.unique(y):
         own = np.flatnonzero(y == k)
-        n = min(len(own), max(2, round(limit * len(own) / len(y))))
+        own = own[np.argsort(logit[own], kind="stable")]
+        n = min(len(own), max(2, round(limit * len(own) / len(y))))  # leaving one out of two needs two
         rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
     return np.sort(np.concatenate(rows))
 

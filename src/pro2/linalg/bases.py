@@ -15,7 +15,7 @@ from pro2.linalg import lapack
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import Array, SourceMoments
 
-EXHAUSTED = 1e-10  # a direction of which no more than this share is new carries rounding, not signal
+EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
 
 
 class Basis(NamedTuple):
@@ -247,20 +247,24 @@ def _n_moving(rows: Array, cov: Array) -> int:
 def _complete(Q: Array, cov: Array, n: int) -> Array:
     """Q extended to n rows: principal directions of the source in its complement, then directions it never moves in.
 
-    Both parts depend on Q and cov alone, not on rounding.
+    Each direction multiplies rounding by the inverse covariance, which is largest where the source stands still: what
+    has crept into Q from there is taken out first. The result depends on Q and cov alone, not on rounding.
     """
     xp = array_namespace(cov)
-    D, r = cov.shape[0], Q.shape[0]
-    eye = xp.eye(D, dtype=cov.dtype, device=device(cov))
-    N = xp.linalg.qr(xp.matrix_transpose(Q), mode="complete").Q[:, r:] if r else eye
-    values, vectors = xp.linalg.eigh(xp.matrix_transpose(N) @ cov @ N)
-    alive = int(xp.sum(xp.astype(values > _silent_variance(cov), xp.int64)))
-    moving = xp.flip(N @ vectors[:, D - r - alive :], axis=1)
-    still = N @ vectors[:, : D - r - alive]
-    if r + alive < n:
+    D = cov.shape[0]
+    values, vectors = xp.linalg.eigh(cov)
+    n_still = int(xp.sum(xp.astype(values <= _silent_variance(cov), xp.int64)))
+    Q = Q[: D - n_still, :]
+    r = Q.shape[0]
+    R, still = vectors[:, n_still:], vectors[:, :n_still]
+    full = xp.linalg.qr(xp.matrix_transpose(Q @ R), mode="complete")  # the rows of Q in coordinates of the range
+    sign = xp.sign(xp.linalg.diagonal(full.R)[:r])
+    kept, N = full.Q[:, :r] * sign[None, :], full.Q[:, r:]
+    moving = N @ xp.flip(xp.linalg.eigh(xp.matrix_transpose(N) @ (values[n_still:, None] * N))[1], axis=1)
+    if D - n_still < n:
         # any fixed matrix with distinct eigenvalues picks a basis that depends on the space alone
         rank = xp.astype(xp.arange(D, device=device(cov)), cov.dtype)[:, None]
         still = still @ xp.linalg.eigh(xp.matrix_transpose(still) @ (rank * still))[1]
-    rows = xp.matrix_transpose(xp.concat([moving, still], axis=1))[: n - r, :]
+    rows = xp.matrix_transpose(xp.concat([R @ moving, still], axis=1))[: n - r, :]
     peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1)
-    return xp.concat([Q, rows * xp.sign(peak)])
+    return xp.concat([xp.matrix_transpose(R @ kept), rows * xp.sign(peak)])
