@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from real_tasks import CELEBA, Task, celeba, collages, waterbirds
 from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import RidgeClassifierCV
@@ -26,70 +25,16 @@ from sklearn.linear_model import RidgeClassifierCV
 from pro2 import ProjectAndProbe
 from pro2.estimators.baseline_heads import LinearProbe
 
-CELEBA = {
-    "hair": ("Blond_Hair", "Male"),
-    "mouth": ("Mouth_Slightly_Open", "Wearing_Lipstick"),
-    "attractive": ("Attractive", "Smiling"),
-    "wavy": ("Wavy_Hair", "High_Cheekbones"),
-    "makeup": ("Heavy_Makeup", "Big_Lips"),
-}
 TASKS = ("waterbirds", "collages", *(f"celeba-{v}" for v in CELEBA))
 MODELS = {"source": "source head", "ridge": "ridge on the target", "ours": "Pro2, no tuning"}
 Row = dict[str, Any]
 Page = tuple[str, list[str], list[list[str]]]
 
 
-@dataclass(frozen=True)
-class Task:
-    """Rows of one data set: embeddings, labels, source rows and named targets."""
-
-    name: str
-    X: np.ndarray
-    y: np.ndarray
-    source: np.ndarray
-    targets: dict[str, np.ndarray]
-
-
-def spurious_targets(y: np.ndarray, group: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows that follow the source's correlation, rows that break it, and equal parts of the four groups."""
-    parts = [rows[(y[rows] == a) & (group[rows] == b)] for a in (0, 1) for b in (0, 1)]
-    n = min(map(len, parts))
-    balanced = np.concatenate([p[:n] for p in parts])
-    return {"spurious": rows[y[rows] == group[rows]], "minority": rows[y[rows] != group[rows]], "balanced": balanced}
-
-
 def load_task(folder: Path, name: str) -> Task:
     if name.startswith("celeba-"):
-        return _celeba(folder, name)
-    z = np.load(folder / f"{name}.npz")
-    X, y, split = z["embeddings"].astype(np.float32), z["y"].astype(int), z["split"]
-    if name == "collages":
-        targets = {k: np.flatnonzero(split == k) for k in ("mnist", "fashion", "cifar", "svhn")}
-        return Task(name, X, y, np.flatnonzero(split == "source"), targets)
-    test = np.flatnonzero(split == 2)
-    return Task(name, X, y, np.flatnonzero(split == 0), spurious_targets(y, z["place"].astype(int), test))
-
-
-def _celeba(folder: Path, name: str) -> Task:
-    z = np.load(folder / "celeba10k.npz")
-    names = list(z["attribute_names"])
-    label, other = CELEBA[name.removeprefix("celeba-")]
-    y, group = (z["attributes"][:, names.index(a)].astype(int) for a in (label, other))
-    if np.corrcoef(y[:7000], group[:7000])[0, 1] < 0:
-        group = 1 - group
-    targets = spurious_targets(y, group, np.arange(7000, 10000))
-    return Task(name, z["embeddings"].astype(np.float32), y, np.arange(7000), targets)
-
-
-def draws(y: np.ndarray, rows: np.ndarray, shots: int, n_seeds: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Balanced supports and the remaining rows; nothing when a class has fewer than shots + 20 rows."""
-    classes = np.unique(y[rows])
-    if min((y[rows] == c).sum() for c in classes) < shots + 20:
-        return
-    for seed in range(n_seeds):
-        rng = np.random.default_rng(seed)
-        few = np.concatenate([rng.permutation(rows[y[rows] == c])[:shots] for c in classes])
-        yield few, np.setdiff1d(rows, few)
+        return celeba(folder, name.removeprefix("celeba-"))
+    return collages(folder) if name == "collages" else waterbirds(folder, name)
 
 
 def calibration_error(p: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
@@ -112,10 +57,10 @@ def run_task(task: Task, shots_list: list[int], n_seeds: int) -> list[Row]:
     deviation = X[task.source].std(axis=0)
     scaled = X / np.maximum(deviation, 0.1 * deviation.mean())
     rows: list[Row] = []
-    for target, pool in task.targets.items():
+    for target in task.targets:
         for shots in shots_list:
             seeds = [
-                run_draw(model, probe, task, scaled, few, rest, shots) for few, rest in draws(y, pool, shots, n_seeds)
+                run_draw(model, probe, task, scaled, d.few, d.rest, shots) for d in task.draws(target, shots, n_seeds)
             ]
             if seeds:
                 mean = {k: float(np.mean([v[k] for v in seeds])) for k in seeds[0]}
