@@ -71,7 +71,8 @@ def check_predictions(adapted: Path, table: Path, out: Path, expected: np.ndarra
     opened = EmbeddingTable.open(table)
     assert [row["id"] for row in rows] == opened.ids.tolist()
     found = np.array([[float(row[f"proba_{name}"]) for name in classes] for row in rows])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+    # float32 rows: the sum of a logit may run in another order in another process, a few units in the last place
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
     assert [row["prediction"] for row in rows] == [str(classes[k]) for k in expected.argmax(axis=1)]
 
 

@@ -254,8 +254,8 @@ def _complete(Q: Array, cov: Array, n: int) -> Array:
     D = cov.shape[0]
     values, vectors = xp.linalg.eigh(cov)
     n_still = int(xp.sum(xp.astype(values <= _silent_variance(cov), xp.int64)))
-    Q = Q[: D - n_still, :]
-    r = Q.shape[0]
+    r = min(Q.shape[0], D - n_still)
+    Q = Q[:r, :]
     R, still = vectors[:, n_still:], vectors[:, :n_still]
     full = xp.linalg.qr(xp.matrix_transpose(Q @ R), mode="complete")  # the rows of Q in coordinates of the range
     sign = xp.sign(xp.linalg.diagonal(full.R)[:r])
