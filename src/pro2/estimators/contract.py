@@ -47,7 +47,6 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         if target is None:
             self._set_head(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
             return self
-        self.n_rows_seen_ = len(source)
         adapted = self.adapt(_rows(X, target), y[target], sample_weight=_rows(weight, target))
         self._set_head(adapted)
         return self
