@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pro2
+from pro2.estimators import bank as bank_module
 from pro2.estimators.bank import ProbeBank
 from pro2.linalg.logistic import fit_logistic
 
@@ -70,6 +71,16 @@ def test_unrelated_targets_lose_nothing_by_the_pool(rng):
     X, y, heads = supports(rng, 200, 24, spread=30.0)
     alone = max(fresh_accuracy(ProbeBank(l2=l2).fit(X, y), heads, rng) for l2 in (0.01, 0.1, 1.0))
     assert fresh_accuracy(ProbeBank().fit(X, y), heads, rng) > alone - 0.01
+
+
+def test_shares_learned_from_some_targets_serve_the_others(rng, monkeypatch):
+    X, y, _ = supports(rng, 300, 8)
+    whole = ProbeBank().fit(X, y)
+    monkeypatch.setattr(bank_module, "SHARING_TARGETS", 100)
+    monkeypatch.setattr(bank_module, "BATCH_NUMBERS", 40 * X[0].size)  # and many batches
+    part = ProbeBank().fit(X, y)
+    np.testing.assert_allclose(part.shares_, whole.shares_, atol=0.1)
+    np.testing.assert_allclose(part.decision_function(X[7], 7), whole.decision_function(X[7], 7), atol=0.3)
 
 
 def test_projection_string_ids_and_probabilities(rng):

@@ -13,10 +13,12 @@ from pro2.estimators.files import FileMixin
 from pro2.estimators.validation import check_X
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import encode
+from pro2.linalg.penalty_path import penalty_path
 from pro2.linalg.selection import loo_loss, loo_path
 
 L2_GRID = tuple(10.0 ** np.arange(-3.0, 1.5, 1.0))
 POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move it
+SHARING_TARGETS = 10_000  # targets that decide the shares of the candidates
 BATCH_NUMBERS = 1 << 23  # numbers in one batch of supports: 64 MB, and a few times that while solving
 
 
@@ -131,11 +133,10 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         return np.broadcast_to(at, (n_rows,))
 
     def _fit_pooled(self, Z: np.ndarray, codes: np.ndarray) -> None:
-        step = max(1, len(Z) // POOLED_ROWS)
-        unit = float(np.mean(np.sum((Z - Z.mean(0)) ** 2, axis=1))) or 1.0
-        self._unit = unit
+        some = slice(None, None, max(1, len(Z) // POOLED_ROWS))
+        self._unit = unit = float(np.sum(np.var(Z[some], axis=0))) or 1.0
         l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
-        fit = fit_logistic(Z[::step], codes[::step], l2, n_classes=len(self.classes_))
+        fit = fit_logistic(Z[some], codes[some], l2, n_classes=len(self.classes_))
         self.pooled_coef_, self.pooled_intercept_ = fit.coef, fit.intercept
 
     def _fit_heads(self, Z: np.ndarray, codes: np.ndarray, which: np.ndarray) -> None:
@@ -143,7 +144,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         shape = (T,) if K == 2 else (T, K)
         coef, intercept = np.empty((*shape, Z.shape[1]), Z.dtype), np.empty(shape, Z.dtype)
         if self.l2 != "auto":
-            for at, Zb, yb, wb in _batches(Z, codes, which):
+            for at, Zb, yb, wb in _batches(Z, codes, which, K):
                 fit = fit_logistic(Zb, yb, float(self.l2), n_classes=K, sample_weight=wb)
                 coef[at], intercept[at] = fit.coef, fit.intercept
             self.coef_, self.intercept_ = coef, intercept
@@ -151,20 +152,27 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         self._fit_auto(Z, codes, which, coef, intercept)
 
     def _fit_auto(self, Z: Any, codes: Any, which: Any, coef: np.ndarray, intercept: np.ndarray) -> None:
-        """Score every candidate on every target, learn the shares, then average the candidates' heads."""
+        """Score every candidate on every target and average the heads by shares learned from the first ones scored."""
         penalties = [float(g * self._unit) for g in L2_GRID]
         centres = [None] if len(self.targets_) == 1 else [None, self.pooled_coef_]
         self.candidates_ = [(c, l2) for c in ("zero", "pooled")[: len(centres)] for l2 in penalties]
-        likelihood = np.empty((len(self.targets_), len(self.candidates_)))
-        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.candidates_)):
-            likelihood[at] = _loo_likelihood(Zb, yb, wb, penalties, centres, len(self.classes_))[2]
-        self.shares_ = _learn_shares(likelihood)
-        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.candidates_)):
-            heads, offsets, scores = _loo_likelihood(Zb, yb, wb, penalties, centres, len(self.classes_))
-            weight = _responsibility(scores, self.shares_)
-            coef[at] = np.einsum("tc,tc...->t...", weight, heads)
-            intercept[at] = np.einsum("tc,tc...->t...", weight, offsets)
+        every = max(1, len(self.targets_) // SHARING_TARGETS)
+        first = np.arange(len(self.targets_)) % every == 0
+        scored = list(self._scored(Z, codes, which, penalties, centres, first))
+        self.shares_ = _learn_shares(np.concatenate([likelihood for *_, likelihood in scored]))
+        for part in (scored, self._scored(Z, codes, which, penalties, centres, ~first)):
+            for at, heads, offsets, likelihood in part:
+                weight = _responsibility(likelihood, self.shares_)
+                coef[at] = np.einsum("tc,tc...->t...", weight, heads)
+                intercept[at] = np.einsum("tc,tc...->t...", weight, offsets)
         self.coef_, self.intercept_ = coef, intercept
+
+    def _scored(
+        self, Z: Any, codes: Any, which: Any, penalties: list[float], centres: list[Any], among: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """(targets, heads, intercepts, leave-one-out log-likelihoods) of all candidates, batch by batch."""
+        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.classes_), len(self.candidates_), among):
+            yield at, *_loo_likelihood(Zb, yb, wb, penalties, centres, len(self.classes_))
 
 
 def _loo_likelihood(
@@ -173,10 +181,14 @@ def _loo_likelihood(
     """Heads (t, C, ...), intercepts (t, C, ...) and summed leave-one-out log-likelihoods (t, C) of a batch."""
     heads, offsets, scores = [], [], []
     for centre in centres:
-        fit, loo = loo_path(Z, y, [Z.shape[-1]], penalties, n_classes=n_classes, sample_weight=w, prior_mean=centre)
-        heads.append(fit.coef[:, 0])
-        offsets.append(fit.intercept[:, 0])
-        scores.append(-loo_loss(loo, y, n_classes, w)[:, 0] * w.sum(-1, keepdims=True))
+        if n_classes == 2:
+            coef, intercept, loss = penalty_path(Z, y, penalties, sample_weight=w, prior_mean=centre)
+        else:
+            fit, loo = loo_path(Z, y, [Z.shape[-1]], penalties, n_classes=n_classes, sample_weight=w, prior_mean=centre)
+            coef, intercept, loss = fit.coef[:, 0], fit.intercept[:, 0], loo_loss(loo, y, n_classes, w)[:, 0]
+        heads.append(coef)
+        offsets.append(intercept)
+        scores.append(-loss * w.sum(-1, keepdims=True))
     return np.concatenate(heads, 1), np.concatenate(offsets, 1), np.concatenate(scores, 1)
 
 
@@ -214,18 +226,24 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def _batches(
-    Z: np.ndarray, codes: np.ndarray, which: np.ndarray, copies: int = 1
+    Z: np.ndarray, codes: np.ndarray, which: np.ndarray, n_classes: int, copies: int = 1, among: Any = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """(targets, Z (t, m, p), codes (t, m), weight (t, m)): supports of similar size together, padded by weight 0."""
+    """(targets, Z (t, m, p), codes (t, m), weight (t, m)): supports of similar size together, padded by weight 0.
+
+    `among` (T,) says which targets, all by default.
+    """
     order = np.argsort(which, kind="stable")
     size = np.bincount(which)
     start = np.concatenate([[0], np.cumsum(size)[:-1]])
     room = np.where(size == size.max(), size, 2 ** np.ceil(np.log2(np.maximum(size, 1))).astype(int))
-    for m in np.unique(room):
-        group = np.flatnonzero(room == m)
-        step = max(1, BATCH_NUMBERS // (int(m) * (Z.shape[1] + int(m)) * copies))
-        for i in range(0, len(group), step):
-            at = group[i : i + step]
+    asked = np.arange(len(size)) if among is None else np.flatnonzero(among)
+    for m in np.unique(room[asked]):
+        group = asked[room[asked] == m]
+        # two classes in feature space: a target is its rows; otherwise every candidate has its own Gram matrix
+        small = n_classes == 2 and Z.shape[1] <= m
+        numbers = int(m) * (Z.shape[1] if small else (Z.shape[1] + int(m)) * copies)
+        n_parts = -(-len(group) * numbers // BATCH_NUMBERS)
+        for at in np.array_split(group, n_parts):
             column = np.arange(m)
             present = column < size[at][:, None]
             rows = order[np.where(present, start[at][:, None] + column, start[at][:, None])]

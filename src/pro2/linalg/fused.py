@@ -7,9 +7,11 @@ gives the same solutions without it, and takes over whatever a kernel does not b
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from array_api_compat import is_numpy_array, is_torch_array
 
@@ -18,6 +20,7 @@ from pro2.linalg.moments import Array
 
 WORTHWHILE = 1 << 22  # numbers in the batch: below, the plain path ends before a kernel has been loaded
 WIDEST = 64  # features: beyond, LAPACK on single matrices is as fast
+MAX_ITER = 100  # of one penalty of a path
 
 
 def newton(
@@ -36,6 +39,38 @@ def newton(
 
         return fused_triton.newton(space, y, c, offset, shape, tol, max_iter)
     return None
+
+
+def penalty_path(
+    Z: Array, y: Array, targets: Array, w: Array, unit: Array, offset: Array, l2: Sequence[float], tol: float
+) -> tuple[Array, Array, Array, Array] | None:
+    """Slopes (T, L, p), intercepts, leave-one-out losses (T, L) and whether a target is open (T,); None as above."""
+    if Z.shape[-1] > WIDEST or math.prod(Z.shape) * len(l2) < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
+        return None
+    if not (is_numpy_array(Z) and _has("numba")):
+        return None
+    import numpy as np
+
+    from pro2.linalg.fused_numba import solve_range
+    from pro2.linalg.loo_numba import loo_range
+
+    solve, leave_out = cast(Any, solve_range), cast(Any, loo_range)
+    (T, M, p), c, strongest_first = Z.shape, w * unit[:, None], np.argsort(l2)[::-1]
+    theta, b, loss, open_ = np.empty((T, len(l2), p)), np.empty((T, len(l2))), np.empty((T, len(l2))), np.zeros(T, bool)
+
+    def walk(part: slice) -> None:
+        here = [a[part] for a in (Z, targets, c, offset)]
+        n = len(here[0])
+        v, intercept, value, kkt = np.zeros((n, p)), np.zeros(n), np.empty(n), np.empty(n)
+        for i in strongest_first:
+            penalty = np.full(n, float(l2[i]))
+            solve(*here, penalty, tol, MAX_ITER, True, v, intercept, kkt, np.empty(n, np.int64))
+            leave_out(here[0], y[part], c[part], offset[part], penalty, unit[part], v, intercept, value)
+            theta[part, i], b[part, i], loss[part, i] = v, intercept, value
+            open_[part] |= ~(kkt <= tol)
+
+    in_threads(walk, host_pieces(c, (T,), M * p) or [slice(0, T)])
+    return theta.astype(Z.dtype), b.astype(Z.dtype), loss.astype(Z.dtype), open_
 
 
 @cache
@@ -59,7 +94,7 @@ def _numba(
 
     def solve(part: slice) -> None:
         data, results = ([a[part] for a in group] for group in ((space.Z, y, c, offset, l2), (theta, b, kkt, n_iter)))
-        kernel(*data, tol, max_iter, *results)
+        kernel(*data, tol, max_iter, False, *results)
 
     in_threads(solve, host_pieces(c, shape, M * p) or [slice(0, T)])
     return theta, b, kkt, int(n_iter.max())

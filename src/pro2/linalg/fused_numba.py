@@ -21,27 +21,29 @@ EMPTY = -1
 # numbers a lane keeps: solution and direction of the intercept, penalty, step, what was seen at the current point
 B, DB, L2, MOVE, LENGTH, VALUE, KKT, WORST, LOSS, SLOPE, WEIGHT, GAP, PIVOT, NEXT_DB, ACCEPTED = range(15)
 # vectors over rows, and over features
-Y, C, OFFSET, G, CURVE = range(5)
+Y, C, OFFSET, SCORE, G, CURVE = range(6)
 THETA, STEP, X, BORDER, UNIT = range(5)
 
 
 @njit(nogil=True, cache=True)
 def solve_range(
-    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, theta: Any, b: Any, kkt: Any, n_iter: Any
-) -> None:
-    """Solve every problem of Z (T, M, p); y, c, offset (T, M) and l2 (T,). Fills theta (T, p), b, kkt, n_iter (T,)."""
-    M, p = -(-Z.shape[1] // TILE) * TILE, -(-Z.shape[2] // TILE) * TILE
-    here, rows, columns = np.zeros((M, p, WIDTH)), np.zeros((5, M, WIDTH)), np.zeros((5, p, WIDTH))
-    H, panel, state = np.zeros((p + TILE, p, WIDTH)), np.zeros((M, TILE, WIDTH)), np.zeros((15, WIDTH))
+    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, warm: bool, theta: Any, b: Any, kkt: Any,
+    n_iter: Any,
+) -> None:  # fmt: skip
+    """Solve every problem of Z (T, M, p); y, c, offset (T, M) and l2 (T,). Fills theta (T, p), b, kkt, n_iter (T,).
+
+    Starts at zero, or with `warm` at what theta and b hold.
+    """
+    here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
     problem, after, busy = np.full(WIDTH, EMPTY), 0, 0
     for k in range(WIDTH):
-        after = _take(k, after, problem, Z, y, c, offset, l2, n_iter, here, rows, columns, state)
+        after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
         busy += problem[k] != EMPTY
     while busy > 0:
-        _scores(here, rows, columns, state)
-        _derivatives(here, rows, columns, state, H, panel)
-        _factorise(H, state)
-        _direction(H, columns, state)
+        move(here, rows, columns, state)
+        derivatives(here, rows, columns, state, H, panel)
+        factorise(H, state)
+        direction(H, columns, state)
         for k in range(WIDTH):
             i = problem[k]
             if i == EMPTY or _goes_on(k, state, tol, max_iter, n_iter, i):
@@ -49,31 +51,46 @@ def solve_range(
             for j in range(theta.shape[1]):
                 theta[i, j] = columns[THETA, j, k]
             b[i], kkt[i] = state[B, k], state[KKT, k]
-            after = _take(k, after, problem, Z, y, c, offset, l2, n_iter, here, rows, columns, state)
+            after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
             busy -= problem[k] == EMPTY
         _turn(columns, state)
 
 
 @njit(nogil=True, cache=True)
-def _take(
-    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, n_iter: Any, here: Any, rows: Any,
-    columns: Any, state: Any,
-) -> int:  # fmt: skip
-    """Put problem i, if there is one, into lane k at theta = 0 with a first step of length 0; returns the next one."""
-    state[:, k], state[ACCEPTED, k], columns[X, :, k] = 0.0, 1.0, 0.0
-    problem[k] = i if i < len(Z) else EMPTY
-    if problem[k] == EMPTY:
-        return i
-    n_iter[i], state[L2, k] = 0, l2[i]
-    state[VALUE, k], state[KKT, k], state[WORST, k] = np.inf, np.inf, np.inf
-    columns[THETA, :, k], columns[UNIT, :, k] = 0.0, 0.0
+def workspace(n_rows: int, n_features: int) -> Any:
+    """Rows of features, vectors over rows, vectors over features, the Hessian, its panel, and the numbers of lanes."""
+    M, p = -(-n_rows // TILE) * TILE, -(-n_features // TILE) * TILE
+    here, rows, columns = np.zeros((M, p, WIDTH)), np.zeros((6, M, WIDTH)), np.zeros((5, p, WIDTH))
+    return here, rows, columns, np.zeros((p + TILE, p, WIDTH)), np.zeros((M, TILE, WIDTH)), np.zeros((15, WIDTH))
+
+
+@njit(nogil=True, cache=True)
+def fill(k: int, i: int, Z: Any, y: Any, c: Any, offset: Any, here: Any, rows: Any) -> None:
+    """Rows of problem i into lane k."""
     for r in range(Z.shape[1]):
         rows[Y, r, k], rows[C, r, k], rows[OFFSET, r, k] = y[i, r], c[i, r], offset[i, r]
         for j in range(Z.shape[2]):
             here[r, j, k] = Z[i, r, j]
-            columns[UNIT, j, k] += c[i, r] * abs(Z[i, r, j])
-    for j in range(columns.shape[1]):
-        bound = columns[UNIT, j, k]
+
+
+@njit(nogil=True, cache=True)
+def _take(
+    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, warm: bool, theta: Any, b: Any,
+    n_iter: Any, here: Any, rows: Any, columns: Any, state: Any,
+) -> int:  # fmt: skip
+    """Put problem i, if there is one, into lane k with a first step of length 0; returns the next problem."""
+    state[:, k], state[ACCEPTED, k], columns[X, :, k] = 0.0, 1.0, 0.0
+    problem[k] = i if i < len(Z) else EMPTY
+    if problem[k] == EMPTY:
+        return i
+    fill(k, i, Z, y, c, offset, here, rows)
+    n_iter[i], state[L2, k], state[B, k] = 0, l2[i], b[i] if warm else 0.0
+    state[VALUE, k], state[KKT, k], state[WORST, k] = np.inf, np.inf, np.inf
+    for j in range(Z.shape[2]):
+        columns[THETA, j, k] = theta[i, j] if warm else 0.0
+        bound = 0.0
+        for r in range(Z.shape[1]):
+            bound += rows[C, r, k] * abs(here[r, j, k])
         columns[UNIT, j, k] = 1 / bound if bound > 0 else 1.0
     return i + 1
 
@@ -96,15 +113,15 @@ def _goes_on(k: int, state: Any, tol: float, max_iter: int, n_iter: Any, i: int)
 
 
 @njit(nogil=True, cache=True)
-def _scores(here: Any, rows: Any, columns: Any, state: Any) -> None:
+def move(here: Any, rows: Any, columns: Any, state: Any) -> None:
     """Move, then objective, slopes g and curvatures h of all rows at the new point."""
     M, p = here.shape[:2]
-    move, square = load(state, MOVE), spread(0.0)
+    length, square = load(state, MOVE), spread(0.0)
     for j in range(p):
-        w = load(columns, THETA * p + j) + move * load(columns, STEP * p + j)
+        w = load(columns, THETA * p + j) + length * load(columns, STEP * p + j)
         store(columns, THETA * p + j, w)
         square = square + w * w
-    b = load(state, B) + move * load(state, DB)
+    b = load(state, B) + length * load(state, DB)
     value, slope, weight = spread(0.5) * load(state, L2) * square, spread(0.0), spread(0.0)
     for r in range(0, M, TILE):
         f0, f1, f2, f3 = b, b, b, b
@@ -115,9 +132,10 @@ def _scores(here: Any, rows: Any, columns: Any, state: Any) -> None:
             f1 = f1 + load(here, at + p + j) * w
             f2 = f2 + load(here, at + 2 * p + j) * w
             f3 = f3 + load(here, at + 3 * p + j) * w
-        _store_rows(rows, G * M + r, 1, f0, f1, f2, f3)
+        _store_rows(rows, SCORE * M + r, 1, f0, f1, f2, f3)
     for r in range(M):
-        f = load(rows, G * M + r) + load(rows, OFFSET * M + r)
+        f = load(rows, SCORE * M + r) + load(rows, OFFSET * M + r)
+        store(rows, SCORE * M + r, f)
         prob, soft = logistic(f)
         mass, label = load(rows, C * M + r), load(rows, Y * M + r)
         g, h = mass * (prob - label), mass * prob * (spread(1.0) - prob)
@@ -131,7 +149,7 @@ def _scores(here: Any, rows: Any, columns: Any, state: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _derivatives(here: Any, rows: Any, columns: Any, state: Any, H: Any, panel: Any) -> None:
+def derivatives(here: Any, rows: Any, columns: Any, state: Any, H: Any, panel: Any) -> None:
     """Gradient into X, border Z'h into BORDER, lower triangle of Z'hZ + l2 I into H, TILE columns at a time."""
     M, p = here.shape[:2]
     for j in range(0, p, TILE):
@@ -181,7 +199,7 @@ def _store_rows(a: Any, first: int, apart: int, v0: Any, v1: Any, v2: Any, v3: A
 
 
 @njit(nogil=True, cache=True)
-def _factorise(H: Any, state: Any) -> None:
+def factorise(H: Any, state: Any) -> None:
     """H = L D L': L D below the diagonal, L' above it, 1 / D on it; PIVOT is the smallest of D."""
     p, pivot = H.shape[1], spread(np.inf)
     for j in range(p):
@@ -202,7 +220,7 @@ def _factorise(H: Any, state: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _direction(H: Any, columns: Any, state: Any) -> None:
+def direction(H: Any, columns: Any, state: Any) -> None:
     """Newton direction into X and NEXT_DB from the gradient X and the border, eliminating the slopes."""
     p = H.shape[1]
     x, t = X * p, BORDER * p
