@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg import lapack
+from pro2.linalg import lapack, tridiagonal
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import Array, SourceMoments
 
@@ -53,17 +53,19 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
     C = _signal(moments)
     M = _inverse(cov, ridge)
     rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
-    informative = _n_moving(rows, cov)
+    variance = _variance_along(rows, cov)
+    informative = _n_moving(variance, cov)
     if informative < n_components:
         rows = _complete(rows[:informative, :], cov, n_components)
-    return Basis(rows, direction_scores(rows, moments, cov), informative)
+        variance = _variance_along(rows, cov)
+    return Basis(rows, direction_scores(rows, moments, variance), informative)
 
 
-def direction_scores(components: Array, moments: SourceMoments, cov: Array | None = None) -> Array:
-    """Between-class share of the source variance along each row, in [0, 1]; `cov` if the covariance is at hand."""
+def direction_scores(components: Array, moments: SourceMoments, variance: Array | None = None) -> Array:
+    """Between-class share of the source variance along each row, in [0, 1]; `variance` if that is at hand."""
     xp = array_namespace(components)
     between = xp.sum((components @ moments.between_factor()) ** 2, axis=1)
-    total = xp.sum((components @ (moments.covariance() if cov is None else cov)) * components, axis=1)
+    total = _variance_along(components, moments.covariance()) if variance is None else variance
     return xp.where(total > 0, xp.clip(between / xp.where(total > 0, total, total + 1.0), 0.0, 1.0), 0.0 * total)
 
 
@@ -147,7 +149,8 @@ def _lanczos(M: Array, b: Array, n: int) -> Array:
     The best direction after q is minus the part of M q orthogonal to all before, so every row has q'b > 0.
     """
     if lapack.serves(M):
-        return lapack.lanczos(M, b, n, EXHAUSTED)
+        way = tridiagonal.lanczos if n > tridiagonal.SHARE * M.shape[0] else lapack.lanczos
+        return way(M, b, n, EXHAUSTED)
     xp = array_namespace(M)
     Q = xp.zeros((n, M.shape[0]), dtype=M.dtype, device=device(M))
     v = M @ b
@@ -237,11 +240,15 @@ def _silent_variance(cov: Array) -> Array:
     return 10 * cov.shape[0] * xp.finfo(cov.dtype).eps * xp.max(xp.linalg.diagonal(cov))
 
 
-def _n_moving(rows: Array, cov: Array) -> int:
+def _variance_along(rows: Array, cov: Array) -> Array:
+    return array_namespace(cov).sum((rows @ cov) * rows, axis=1)
+
+
+def _n_moving(variance: Array, cov: Array) -> int:
     """How many leading rows the source moves along; a direction in which it stands still cannot predict a label."""
     xp = array_namespace(cov)
-    still = xp.sum((rows @ cov) * rows, axis=1) <= _silent_variance(cov)
-    return int(xp.argmax(xp.astype(still, xp.int64))) if bool(xp.any(still)) else int(rows.shape[0])
+    still = variance <= _silent_variance(cov)
+    return int(xp.argmax(xp.astype(still, xp.int64))) if bool(xp.any(still)) else int(variance.shape[0])
 
 
 def _complete(Q: Array, cov: Array, n: int) -> Array:
