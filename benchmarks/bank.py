@@ -1,4 +1,8 @@
-"""Many small probes on the host: the compiled kernel, the Array-API path, plain batched NumPy and scikit-learn."""
+"""Many small probes on the host: the compiled kernel, the Array-API path, plain batched NumPy and scikit-learn.
+
+The floor is the arithmetic of the Newton steps that were needed at the speed of a large matrix product. scikit-learn
+loops over targets on one thread; the ratio compares with as many such loops as the row has threads.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 from typing import Any
 
 import numpy as np
+from ceilings import copy_gigabytes, product_gflops
 from harness import measure, run
 from threadpoolctl import threadpool_limits
 
@@ -51,10 +56,30 @@ def fused(flag: str, Z: np.ndarray, y: np.ndarray) -> Any:
     return fit_logistic(Z, y, L2)
 
 
+def newton_steps(Z: np.ndarray, y: np.ndarray) -> float:
+    """Mean number of points at which the compiled kernel has to know the derivatives, on a sample."""
+    from pro2.linalg.fused_numba import solve_range
+
+    T, M, p = Z[:2000].shape
+    theta, b, kkt, n = np.empty((T, p)), np.empty(T), np.empty(T), np.empty(T, np.int64)
+    weight, offset, l2 = np.full((T, M), 1 / M), np.zeros((T, M)), np.full(T, L2)
+    solve_range(Z[:T], y[:T].astype(float), weight, offset, l2, 1e-10, 100, False, theta, b, kkt, n)
+    return float(n.mean())
+
+
+def operations(M: int, p: int) -> float:
+    """Of one Newton step: half the Hessian; scores, gradient, border and weights; factorisation; four triangles."""
+    return M * p * (p + 1) + 6 * M * p + p**3 / 3 + 4 * p**2
+
+
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     Z, y = make(options.targets, 32, 16)
-    few = slice(0, 300)
+    fit = fused("1", Z, y)
+    steps = newton_steps(Z, y)
+    few, some = slice(0, 300), slice(0, len(Z) // 5)
+    with threadpool_limits(1):
+        sklearn = len(y[few]) / measure({"": lambda: sklearn_loop(Z[few], y[few])}, 3)[""]
     for threads in options.threads:
         with threadpool_limits(threads):
             seconds = measure(
@@ -66,14 +91,26 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
                 },
                 options.repeats,
             )  # fmt: skip
-            seconds["scikit-learn"] = measure({"": lambda: sklearn_loop(Z[few], y[few])}, 3)[""] * len(Z) / 300
+            seconds["ProbeBank, l2='auto'"] = 5 * measure({"": lambda: auto(Z[some], y[some])}, options.repeats)[""]
+            gflops = product_gflops()
         rate = {f"{k} (targets/s)": len(Z) / v for k, v in seconds.items()}
-        ratio = seconds["scikit-learn"] / seconds["compiled"]
-        rows.append({"threads": threads, "work": f"{len(Z)} x 32 x 16", **rate, "compiled / scikit-learn": ratio})
+        floor = 1e-9 * len(Z) * steps * operations(32, 16) / gflops
+        rows.append({
+            "threads": threads, "work": f"{len(Z)} x 32 x 16", **rate, "scikit-learn, one thread (targets/s)": sklearn,
+            "compiled / scikit-learn": len(Z) / seconds["compiled"] / (threads * sklearn),
+            "matrix product (GFlop/s)": gflops, "compiled / flop floor": seconds["compiled"] / floor,
+        })  # fmt: skip
         print(rows[-1], flush=True)
-    fit = fused("1", Z, y)
-    rows[-1]["converged to 1e-10"] = float(fit.converged.mean())
+    rows[-1] |= {"steps a target": steps, "converged to 1e-10": float(fit.converged.mean()),
+                 "copy (GB/s)": copy_gigabytes()}  # fmt: skip
     return rows
+
+
+def auto(Z: np.ndarray, y: np.ndarray) -> Any:
+    from pro2 import ProbeBank
+
+    os.environ["PRO2_FUSED"] = "1"
+    return ProbeBank().fit(Z, y)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
