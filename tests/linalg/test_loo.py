@@ -44,3 +44,15 @@ def test_weight_two_is_a_row_twice():
     _, b = loo_path(np.vstack([Z[:1], Z]), np.r_[y[:1], y], [4], [0.1])
     np.testing.assert_allclose(a[..., 0], b[..., 0], atol=1e-9)
     np.testing.assert_allclose(loo_loss(a, y, 2, w), loo_loss(b, np.r_[y[:1], y]), atol=1e-9)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [3, 20])
+def test_every_problem_of_a_batch_has_the_scores_of_its_own(K, p):
+    rng = np.random.default_rng(3)
+    Z, y = rng.normal(size=(4, 2, 15, p)), np.tile(np.arange(15) % K, (4, 2, 1))
+    weight = rng.integers(1, 5, y.shape).astype(float)  # sums differ from problem to problem
+    _, batch = loo_path(Z, y, [p, 2], [0.01, 1.0, 0.1], n_classes=K, sample_weight=weight)
+    for at in np.ndindex(4, 2):
+        _, alone = loo_path(Z[at], y[at], [p, 2], [0.01, 1.0, 0.1], n_classes=K, sample_weight=weight[at])
+        np.testing.assert_allclose(batch[at], alone, rtol=1e-6, atol=1e-6)

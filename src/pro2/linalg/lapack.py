@@ -78,6 +78,32 @@ def shifted_solve(K: np.ndarray, S: np.ndarray, l2: np.ndarray, rhs: np.ndarray)
     return solution
 
 
+def row_leverages(K: np.ndarray, S: np.ndarray, l2: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Diagonal of T = K (l2 I + H K)^-1 and T h, h = S^2 (..., M), K (..., M, M) and l2 (...); None if indefinite.
+
+    With L L' = l2 I + S K S and Y = L^-1 S K: l2 T = K - Y'Y. One factorisation and one triangular solve a problem.
+    """
+    from scipy.linalg.blas import dtrsm
+    from scipy.linalg.lapack import dpotrf
+
+    lead, M = S.shape[:-1], K.shape[-1]
+    K, l2 = np.broadcast_to(K, (*lead, M, M)), np.broadcast_to(l2, lead)
+    diagonal, TH, B = np.empty(S.shape), np.empty(S.shape), np.empty((M, M))
+    for at in np.ndindex(lead):
+        SK = K[at] * S[at][:, None]
+        np.multiply(SK, S[at], out=B)
+        np.einsum("ii->i", B)[...] += l2[at]
+        L, info = dpotrf(B.T, lower=1, clean=0, overwrite_a=1)
+        if info != 0:
+            return None
+        # Y' = (S K)' L^-T on transposed views, which are column-major as BLAS wants them
+        Y = dtrsm(1.0, L, SK.T, side=1, lower=1, trans_a=1, overwrite_b=1)
+        h = S[at] * S[at]
+        diagonal[at] = (K[at].diagonal() - np.einsum("ij,ij->i", Y, Y)) / l2[at]
+        TH[at] = (K[at] @ h - Y @ (h @ Y)) / l2[at]
+    return diagonal, TH
+
+
 def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:
     """Orthonormalised M b, M^2 b, ... with alternating signs; fewer than n rows if less than `exhausted` is new."""
     from scipy.linalg.blas import dsymv

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
+from pro2.linalg import paths
 from pro2.linalg.moments import Array
 from pro2.linalg.newton import Dual, Primal, newton
 from pro2.linalg.softmax import fit_softmax
@@ -76,7 +77,7 @@ def fit_logistic(
     LogisticFit
         coef (..., p) and intercept (...) for two classes, (..., n_classes, p) and (..., n_classes) for more.
     """
-    problem = _Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
+    problem = Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
     xp, Z = problem.xp, problem.Z
     l2 = _check_l2(xp, l2, Z)
     w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
@@ -105,81 +106,126 @@ def fit_path(
     prefix (the prior mean there, if one is given); intercept (..., n_d, n_l2[, K]). Entry (i, j) equals
     `fit_logistic(Z[..., :n_features[i]], y, l2[j])`; prefixes longer than M share one running Gram matrix.
     """
-    problem = _Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
+    problem = Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
+    return fit_prefixes(problem, Prefixes(problem.Z, n_features), l2, prior_mean)
+
+
+class Prefixes:
+    """Gram matrices of leading features, each the one before plus the new features; all are kept if they are small."""
+
+    def __init__(self, Z: Array, n_features: Sequence[int]):
+        _check_prefixes(n_features, Z.shape[-1])
+        self.xp, self.Z, self.n_features = array_namespace(Z), Z, list(n_features)
+        self.size = math.prod(Z.shape[:-2]) * len(self.n_features) * Z.shape[-2] ** 2
+        self._kept: dict[int, Array] = {}
+        self._running: tuple[int, Array] | None = None
+
+    @property
+    def small(self) -> bool:
+        return self.size < FLAT
+
+    def order(self) -> list[int]:
+        """Positions in n_features, shortest prefix first: the order in which a running sum serves."""
+        return sorted(range(len(self.n_features)), key=lambda i: self.n_features[i])
+
+    def gram(self, i: int) -> Array:
+        """Gram matrix of prefix i, (..., M, M)."""
+        d = self.n_features[i]
+        if d in self._kept:
+            return self._kept[d]
+        last, K = (0, None) if self._running is None or self._running[0] > d else self._running
+        if last < d:
+            new = self.Z[..., last:d]
+            gram = new @ self.xp.matrix_transpose(new)
+            K = gram if K is None else K + gram
+        self._running = (d, K)
+        if self.small:
+            self._kept[d] = K
+        return K
+
+    def stacked(self) -> Array:
+        """All Gram matrices in the order of n_features, (..., n_d, M, M)."""
+        for i in self.order():
+            self.gram(i)
+        return self.xp.stack([self.gram(i) for i in range(len(self.n_features))], axis=self.Z.ndim - 2)
+
+
+def fit_prefixes(
+    problem: Problem, prefixes: Prefixes, l2: Sequence[float], prior_mean: Array | None = None
+) -> LogisticFit:
+    """`fit_path` for a checked problem whose Gram matrices are wanted elsewhere, too."""
     xp, Z = problem.xp, problem.Z
-    _check_prefixes(n_features, Z.shape[-1])
     grid = _check_l2(xp, xp.asarray(list(l2), dtype=Z.dtype, device=device(Z)), Z)
     w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
+    two, n_problems = problem.n_classes == 2, math.prod(Z.shape[:-2]) * len(prefixes.n_features) * grid.shape[0]
+    compiled = two and paths.serves(Z, Z.shape[-2], n_problems)
+    if two and prefixes.small and (compiled or Z.shape[-2] <= FEW_ROWS):
+        return _prefixes_at_once(problem, prefixes, grid, w0, not compiled)
     across = problem.with_axis()  # the penalties are one more batch axis
-    fits = dict(_prefix_fits(across, n_features, grid, None if w0 is None else _insert_axis(w0, n_classes)))
-    ordered = [fits[i] for i in range(len(n_features))]
-    axis = Z.ndim - 2
-    coef, intercept, kkt, done = (xp.stack([f[k] for f in ordered], axis=axis) for k in (0, 1, 2, 4))
+    w0 = None if w0 is None else _insert_axis(w0, problem.n_classes)
+    fits = dict(_prefix_fits(across, prefixes, grid, w0, 0.0 if compiled else CHEAPER))
+    ordered = [fits[i] for i in range(len(prefixes.n_features))]
+    coef, intercept, kkt, done = (xp.stack([f[k] for f in ordered], axis=Z.ndim - 2) for k in (0, 1, 2, 4))
     return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done)
 
 
 def _prefix_fits(
-    problem: _Problem, n_features: Sequence[int], l2: Array, w0: Array | None
+    problem: Problem, prefixes: Prefixes, l2: Array, w0: Array | None, cheaper: float
 ) -> Iterator[tuple[int, LogisticFit]]:
-    """(position, fit) of each prefix, shortest first so that K_d can be a running sum over features."""
-    xp, Z = problem.xp, problem.Z
-    if problem.n_classes == 2 and Z.shape[-2] <= FEW_ROWS and w0 is None:
-        yield from _prefixes_at_once(problem, n_features, l2)
-        return
-    K, last, D = None, 0, Z.shape[-1]
-    for i, d in sorted(enumerate(n_features), key=lambda e: e[1]):
+    """(position, fit) of each prefix, shortest first; in feature space up to a share `cheaper` of the rows."""
+    xp, Z, n_features = problem.xp, problem.Z, prefixes.n_features
+    for i in prefixes.order():
+        d = n_features[i]
         prior = None if w0 is None else w0[..., :d]
-        if problem.n_classes == 2 and d <= CHEAPER * Z.shape[-2]:
+        if problem.n_classes == 2 and d <= cheaper * Z.shape[-2]:
             fit = problem.fit(problem.primal, l2, prior, Z[..., :d])
         else:
-            new = Z[..., last:d]
-            gram = new @ xp.matrix_transpose(new)
-            K, last = gram if K is None else K + gram, d
             solve = problem.dual if problem.n_classes == 2 else problem.softmax
-            fit = problem.fit(solve, l2, prior, Z[..., :d], K)
-        yield i, fit._replace(coef=_pad(xp, fit.coef, D, w0))
+            fit = problem.fit(solve, l2, prior, Z[..., :d], prefixes.gram(i)[..., None, :, :])
+        yield i, fit._replace(coef=_pad(xp, fit.coef, Z.shape[-1], w0))
 
 
-def _prefixes_at_once(problem: _Problem, n_features: Sequence[int], l2: Array) -> Iterator[tuple[int, LogisticFit]]:
-    """With few rows all prefixes are small problems in row space: one batch for all of them, Gram matrices stacked."""
+def _prefixes_at_once(
+    problem: Problem, prefixes: Prefixes, l2: Array, w0: Array | None, flatten: bool
+) -> LogisticFit:  # fmt: skip
+    """All prefixes as one batch in row space, Gram matrices stacked: (..., n_d, J) problems."""
     xp, Z = problem.xp, problem.Z
-    K, last, grams = 0.0, 0, {}
-    for d in sorted(set(n_features)):
-        new = Z[..., last:d]
-        K, last = K + new @ xp.matrix_transpose(new), d
-        grams[d] = K
-    stacked = xp.stack([grams[d] for d in n_features], axis=Z.ndim - 3)  # (..., n_d, 1, M, M)
-    wider = problem.with_axis()
-    shape = _broadcast_shapes((*stacked.shape[:-3], 1), wider.weight.shape[:-1], l2.shape)
+    K = prefixes.stacked()[..., None, :, :]
+    wider = problem.with_axis().with_axis()
+    scores = None if w0 is None else [(Z[..., :d] @ w0[..., :d, None])[..., 0] for d in prefixes.n_features]
+    offset = xp.zeros_like(wider.targets) if scores is None else xp.stack(scores, axis=-2)[..., None, :]
+    shape = _broadcast_shapes((*K.shape[:-3], 1), wider.weight.shape[:-1], l2.shape)
     # one flat batch, so that each problem can leave it alone; too many rows of it and copies cost more than that
-    flat = (math.prod(shape),) if math.prod(shape) * Z.shape[-2] ** 2 < FLAT else shape
-    K, c, targets = (
-        xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[len(shape) :])), (*flat, *v.shape[len(shape) :]))
-        if flat != shape else v for v in (stacked, wider.weight, wider.targets)
+    flatten = flatten and math.prod(shape) * Z.shape[-2] ** 2 < FLAT
+    flat = (math.prod(shape),) if flatten else shape
+    K, c, targets, offset, l2 = (
+        xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[v.ndim - k :])), (*flat, *v.shape[v.ndim - k :])) if flatten
+        else v for v, k in ((K, 2), (wider.weight, 1), (wider.targets, 1), (offset, 1), (l2, 0))
     )  # fmt: skip
-    penalty = xp.reshape(xp.broadcast_to(l2, shape), flat) if flat != shape else l2
-    space = Dual(K, c, penalty)
-    fit = newton(space, targets, c, xp.zeros_like(targets), flat, problem.tol, problem.max_iter)
-    a, b, kkt = (xp.reshape(v, (*shape, *v.shape[len(flat) :])) for v in fit[:3])
-    n_iter = fit[3]
-    for i, d in enumerate(n_features):
-        coef = a[..., i, :, :] @ Z[..., 0, :, :d]
-        done = kkt[..., i, :] <= problem.tol
-        yield i, LogisticFit(_pad(xp, coef, Z.shape[-1], None), b[..., i, :], kkt[..., i, :], n_iter, done)
+    a, b, kkt, n_iter = newton(Dual(K, c, l2), targets, c, offset, flat, problem.tol, problem.max_iter)
+    a, b, kkt = (xp.reshape(v, (*shape, *v.shape[len(flat) :])) for v in (a, b, kkt))
+    coef = xp.zeros((*shape, Z.shape[-1]), dtype=Z.dtype, device=device(Z))
+    for i, d in enumerate(prefixes.n_features):
+        coef[..., i, :, :d] = a[..., i, :, :] @ Z[..., :d]
+    if w0 is not None:
+        coef = coef + w0[..., None, None, :]
+    return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol)
 
 
-class _Problem:
-    """A checked batch: features, soft targets, normalised weights, and the three ways to solve it."""
+class Problem:
+    """A checked batch: features, soft targets, weights of sum one (`total` before), and the three ways to solve it."""
 
-    def __init__(self, Z: Array, targets: Array, weight: Array, n_classes: int, tol: float, max_iter: int):
+    def __init__(
+        self, Z: Array, targets: Array, weight: Array, total: Array, n_classes: int, tol: float, max_iter: int
+    ):  # fmt: skip
         self.xp = array_namespace(Z)
-        self.Z, self.targets, self.weight = Z, targets, weight
+        self.Z, self.targets, self.weight, self.total = Z, targets, weight, total
         self.n_classes, self.tol, self.max_iter = n_classes, tol, max_iter
 
     @classmethod
     def check(
         cls, Z: Array, y: Array, n_classes: int, sample_weight: Array | None, tol: float | None, max_iter: int
-    ) -> _Problem:
+    ) -> Problem:
         xp = array_namespace(Z)
         if Z.ndim < 2 or y.shape[-1] != Z.shape[-2]:
             raise ValueError(f"Z must be (..., M, p) and y (..., M), got {tuple(Z.shape)} and {tuple(y.shape)}.")
@@ -192,13 +238,19 @@ class _Problem:
             c = xp.astype(xp.asarray(sample_weight, device=device(Z)), Z.dtype) + xp.zeros(y.shape, dtype=Z.dtype)
         targets = _soft_targets(xp, y, c, n_classes)
         default = 1e-10 if Z.dtype == xp.float64 else 1e-4
-        weight = c / xp.sum(c, axis=-1, keepdims=True)
-        return cls(Z, targets, weight, n_classes, default if tol is None else tol, max_iter)
+        total = xp.sum(c, axis=-1)
+        return cls(Z, targets, c / total[..., None], total, n_classes, default if tol is None else tol, max_iter)
 
-    def with_axis(self) -> _Problem:
+    def with_axis(self) -> Problem:
         targets = self.targets[..., None, :] if self.n_classes == 2 else self.targets[..., None, :, :]
-        return _Problem(
-            self.Z[..., None, :, :], targets, self.weight[..., None, :], self.n_classes, self.tol, self.max_iter
+        return Problem(
+            self.Z[..., None, :, :],
+            targets,
+            self.weight[..., None, :],
+            self.total[..., None],
+            self.n_classes,
+            self.tol,
+            self.max_iter,
         )
 
     def fit(self, solve: Any, l2: Array, w0: Array | None, Z: Array, K: Array | None = None) -> LogisticFit:

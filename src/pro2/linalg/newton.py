@@ -12,7 +12,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg import fused, lapack
+from pro2.linalg import fused, lapack, paths
 from pro2.linalg.batches import Finished, host_pieces, in_threads, pick
 from pro2.linalg.moments import Array
 
@@ -34,6 +34,11 @@ class Primal:
     def at(self, part: Any, ndim: int) -> Primal:
         """The same for a part of the leading axis; ndim is the number of batch axes."""
         return Primal(pick(self.Z, part, ndim + 2), pick(self.c, part, ndim + 1), pick(self.l2, part, ndim))
+
+    def points(self, where: tuple[Array, ...], shape: tuple[int, ...]) -> Primal:
+        """The problems at `where` of a batch of that shape, on one axis."""
+        data = ((self.Z, 2), (self.c, 1), (self.l2, 0))
+        return Primal(*(_points(self.xp, a, where, shape, k) for a, k in data))
 
     def scores(self, theta: Array) -> Array:
         return (self.Z @ theta[..., None])[..., 0]
@@ -76,6 +81,11 @@ class Dual:
         """The same for a part of the leading axis; ndim is the number of batch axes."""
         return Dual(pick(self.K, part, ndim + 2), pick(self.c, part, ndim + 1), pick(self.l2, part, ndim))
 
+    def points(self, where: tuple[Array, ...], shape: tuple[int, ...]) -> Dual:
+        """The problems at `where` of a batch of that shape, on one axis."""
+        data = ((self.K, 2), (self.c, 1), (self.l2, 0))
+        return Dual(*(_points(self.xp, a, where, shape, k) for a, k in data))
+
     def scores(self, theta: Array) -> Array:
         return (self.K @ theta[..., None])[..., 0]
 
@@ -108,11 +118,11 @@ def newton(
     """Minimise over (theta, b) for every problem of the batch; each has its own step length and stops on its own.
 
     Returns theta (*shape, n), b (*shape), kkt (*shape) and the number of iterations. Large batches on the host are
-    solved in pieces that fit the cache, on as many threads as BLAS may use; where `pro2.linalg.fused` has a kernel for
-    them, that solves them first and only what it leaves open comes here.
+    solved in pieces that fit the cache, on as many threads as BLAS may use; where `pro2.linalg.fused` or
+    `pro2.linalg.paths` has a kernel for them, that solves them first and only what it leaves open comes here.
     """
     args = (space, y, c, offset, shape, tol, max_iter)
-    fit = fused.newton(*args) if isinstance(space, Primal) else None
+    fit = fused.newton(*args) if isinstance(space, Primal) else paths.newton(*args)
     return _in_pieces(*args) if fit is None else _finish(fit, *args)
 
 
@@ -123,14 +133,20 @@ def _finish(fit: tuple[Array, Array, Array, int], space: Any, y: Array, c: Array
     open_ = ~(kkt <= tol)
     if not bool(xp.any(open_)):
         return fit
-    (index,) = xp.nonzero(open_)
-    y, c, offset = (pick(a, index, 2) for a in (y, c, offset))
-    again = _in_pieces(space.at(index, 1), y, c, offset, (index.shape[0],), tol, max_iter)
-    better = ~(again[2] >= xp.take(kkt, index, axis=0))
+    if not shape:
+        return _in_pieces(space, y, c, offset, shape, tol, max_iter)
+    where = xp.nonzero(open_)
+    y, c, offset = (_points(xp, a, where, shape, 1) for a in (y, c, offset))
+    again = _in_pieces(space.points(where, shape), y, c, offset, (where[0].shape[0],), tol, max_iter)
+    better = ~(again[2] >= kkt[where])
     for old, new in zip((theta, b, kkt), again):
-        kept = xp.take(old, index, axis=0)
-        old[index] = xp.where(better[:, None] if old.ndim > 1 else better, new, kept)
+        old[where] = xp.where(better[:, None] if new.ndim > 1 else better, new, old[where])
     return theta, b, kkt, max(n_iter, again[3])
+
+
+def _points(xp: Any, a: Array, where: tuple[Array, ...], shape: tuple[int, ...], k: int) -> Array:
+    """The problems at `where` of a batch of that shape; `a` has `k` axes of its own behind those of the batch."""
+    return xp.broadcast_to(a, (*shape, *a.shape[a.ndim - k :]))[where]
 
 
 def _in_pieces(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.logistic import LogisticFit, fit_path
+from pro2.linalg import lapack, paths
+from pro2.linalg.logistic import CHEAPER, LogisticFit, Prefixes, Problem, fit_prefixes
 from pro2.linalg.moments import Array
-from pro2.linalg.newton import sigmoid
+from pro2.linalg.newton import sigmoid, solve_definite
 
 
 def loo_path(
@@ -23,26 +25,84 @@ def loo_path(
     curvature of the row's loss, f_loo = f + V_ii g_i / (1 - h_i V_ii). For more than two classes the curvature
     between classes is left out. A row of weight w counts as w rows, one of which is left out.
     """
-    xp = array_namespace(Z)
-    fit = fit_path(Z, y, n_features, l2, n_classes=n_classes, sample_weight=sample_weight, prior_mean=prior_mean)
-    Z = Z if Z.dtype in (xp.float32, xp.float64) else xp.astype(Z, xp.float64)
-    c = (
-        xp.ones(y.shape, dtype=Z.dtype, device=device(Z))
-        if sample_weight is None
-        else xp.astype(sample_weight, Z.dtype)
-    )
-    unit = 1.0 / xp.sum(c, axis=-1)[..., None, None]
-    c = c[..., None, :] * unit
+    problem = Problem.check(Z, y, n_classes, sample_weight, None, 100)
+    prefixes = Prefixes(problem.Z, n_features)
+    fit = fit_prefixes(problem, prefixes, l2, prior_mean)
+    xp, Z = problem.xp, problem.Z
     grid = xp.asarray(list(l2), dtype=Z.dtype, device=device(Z))
-    scores, K, last = {}, None, 0
-    for i, d in sorted(enumerate(n_features), key=lambda e: e[1]):
-        new = Z[..., last:d]
-        gram = new @ xp.matrix_transpose(new)
-        K, last = gram if K is None else K + gram, d
-        at = (Ellipsis, i, slice(None), slice(None)) if n_classes == 2 else (Ellipsis, i, *(slice(None),) * 3)
-        f = _scores(xp, Z, fit.coef[at], fit.intercept[..., i, :] if n_classes == 2 else fit.intercept[..., i, :, :])
-        scores[i] = _leave_out(xp, K[..., None, :, :], f, y[..., None, :], c, unit, grid, n_classes)
-    return fit, xp.stack([scores[i] for i in range(len(n_features))], axis=Z.ndim - 2)
+    unit = 1.0 / problem.total[..., None, None, None]  # of one row's loss in the mean
+    c, y = problem.weight[..., None, None, :], y[..., None, None, :]
+    f, slope, curvature = _at_solution(xp, fit, Z, y, n_classes)
+    if n_classes == 2:
+        V = leverages(prefixes, c * curvature, grid)
+    else:  # one more path a class
+        H = c[..., None, :] * xp.moveaxis(curvature, -1, -2)
+        across = xp.reshape(H, (*H.shape[:-3], -1, H.shape[-1]))
+        V = xp.reshape(leverages(prefixes, across, xp.repeat(grid, n_classes)), H.shape)
+        V, unit = xp.moveaxis(V, -2, -1), unit[..., None]
+    # a row that alone fixes its own fit has h V -> 1: keep the step finite
+    return fit, f + V * unit * slope / xp.maximum(1.0 - unit * curvature * V, xp.full_like(f, 1e-6))
+
+
+def _at_solution(xp: Any, fit: LogisticFit, Z: Array, y: Array, n_classes: int) -> tuple[Array, Array, Array]:
+    """Scores, and slope and curvature of a row's loss in them: (..., n_d, n_l2, M), behind them the classes, if any."""
+    rows = Z[..., None, None, :, :]
+    if n_classes == 2:
+        f = fit.coef @ xp.matrix_transpose(Z)[..., None, :, :] + fit.intercept[..., None]
+        p = sigmoid(xp, f)
+        return f, p - xp.astype(y, f.dtype), p * (1.0 - p)
+    f = rows @ xp.matrix_transpose(fit.coef) + fit.intercept[..., None, :]
+    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+    P = e / xp.sum(e, axis=-1, keepdims=True)
+    onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(f)), f.dtype)
+    return f, P - onehot, P * (1.0 - P)
+
+
+def leverages(prefixes: Prefixes, H: Array, l2: Array) -> Array:
+    """Variance V_ii of each row's score under curvatures H (..., n_d, J, M) and penalties l2 (J,), intercept free.
+
+    V = T + u u' / (H'u) with T = K (l2 I + H K)^-1 = Z (l2 I + Z'HZ)^-1 Z' and u = 1 - T H, in the smaller space.
+    """
+    xp, Z = prefixes.xp, prefixes.Z
+    if prefixes.small and paths.serves(Z, Z.shape[-2], math.prod(H.shape[:-1])):
+        compiled = paths.leverages(prefixes.stacked()[..., None, :, :], H, l2)
+        if compiled is not None:
+            return xp.astype(compiled, Z.dtype)
+    parts = {}
+    for i in prefixes.order():
+        d, h = prefixes.n_features[i], H[..., i, :, :]
+        if d <= CHEAPER * Z.shape[-2]:
+            diagonal, TH = _in_features(xp, Z[..., None, :, :d], h, l2)
+        else:
+            diagonal, TH = _in_rows(xp, prefixes.gram(i)[..., None, :, :], h, l2)
+        u = 1.0 - TH
+        mass = xp.sum(h * u, axis=-1, keepdims=True)
+        parts[i] = diagonal + u * u / xp.where(mass > 0, mass, xp.ones_like(mass))
+    return xp.stack([parts[i] for i in range(len(parts))], axis=-3)
+
+
+def _in_features(xp: Any, Z: Array, h: Array, l2: Array) -> tuple[Array, Array]:
+    """Diagonal of T and T h from one factorisation of d columns."""
+    ZT = xp.matrix_transpose(Z)
+    eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
+    A = (ZT * h[..., None, :]) @ Z + l2[..., None, None] * eye
+    X = solve_definite(xp, A, xp.broadcast_to(ZT, (*A.shape[:-2], *ZT.shape[-2:])))
+    return xp.sum(ZT * X, axis=-2), (Z @ (X @ h[..., None]))[..., 0]
+
+
+def _in_rows(xp: Any, K: Array, h: Array, l2: Array) -> tuple[Array, Array]:
+    """Diagonal of T and T h from one factorisation of M columns, through l2 I + S K S, S = sqrt(h)."""
+    S, lam = xp.sqrt(h), l2[..., None]
+    if K.shape[-1] >= lapack.SMALLEST_CHOLESKY and lapack.serves(K):
+        fast = lapack.row_leverages(K, S, l2)
+        if fast is not None:
+            return fast
+    eye = xp.eye(K.shape[-1], dtype=K.dtype, device=device(K))
+    B = S[..., :, None] * K * S[..., None, :] + lam[..., None] * eye
+    SK = S[..., :, None] * K
+    X = xp.linalg.solve(B, SK)
+    TH = (K @ h[..., None] - xp.matrix_transpose(SK) @ (X @ h[..., None]))[..., 0]
+    return (xp.linalg.diagonal(K) - xp.sum(SK * X, axis=-2)) / lam, TH / lam
 
 
 def loo_loss(scores: Array, y: Array, n_classes: int = 2, sample_weight: Array | None = None) -> Array:
@@ -62,40 +122,3 @@ def loo_loss(scores: Array, y: Array, n_classes: int = 2, sample_weight: Array |
         return xp.mean(loss, axis=-1)
     w = xp.astype(sample_weight, loss.dtype)[..., None, None, :]
     return xp.sum(w * loss, axis=-1) / xp.sum(w, axis=-1)
-
-
-def _scores(xp: Any, Z: Array, coef: Array, intercept: Array) -> Array:
-    """(..., n_l2, M) or (..., n_l2, M, K)."""
-    if coef.ndim == Z.ndim:
-        return coef @ xp.matrix_transpose(Z) + intercept[..., None]
-    return Z[..., None, :, :] @ xp.matrix_transpose(coef) + intercept[..., None, :]
-
-
-def _leave_out(xp: Any, K: Array, f: Array, y: Array, c: Array, unit: Array, l2: Array, n_classes: int) -> Array:
-    """Slope g and curvature h of one unit of weight in each row, and what taking it out does to the row's score."""
-    if n_classes == 2:
-        p = sigmoid(xp, f)
-        curvature = p * (1.0 - p)
-        return _shift(xp, K, f, unit * (p - xp.astype(y, f.dtype)), unit * curvature, c * curvature, l2)
-    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
-    P = e / xp.sum(e, axis=-1, keepdims=True)
-    onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(f)), f.dtype)
-    curvature = P * (1.0 - P)
-    columns = [
-        _shift(xp, K, f[..., k], unit * (P - onehot)[..., k], unit * curvature[..., k], c * curvature[..., k], l2)
-        for k in range(n_classes)
-    ]
-    return xp.stack(columns, axis=-1)
-
-
-def _shift(xp: Any, K: Array, f: Array, g: Array, h: Array, H: Array, l2: Array) -> Array:
-    """f + V_ii g / (1 - h V_ii) with V = T + u u' / (H'u), T = K (l2 I + H K)^-1 and u = 1 - T H (free intercept)."""
-    S, lam = xp.sqrt(H), l2[..., None, None]
-    eye = xp.eye(K.shape[-1], dtype=K.dtype, device=device(K))
-    B = S[..., :, None] * K * S[..., None, :] + lam * eye
-    T = (K - K * S[..., None, :] @ xp.linalg.solve(B, S[..., :, None] * K)) / lam
-    u = 1.0 - (T @ H[..., None])[..., 0]
-    mass = xp.sum(H * u, axis=-1, keepdims=True)
-    V = xp.linalg.diagonal(T) + u * u / xp.where(mass > 0, mass, xp.ones_like(mass))
-    # a row that alone fixes its own fit has h V -> 1: keep the step finite
-    return f + V * g / xp.maximum(1.0 - h * V, xp.full_like(f, 1e-6))

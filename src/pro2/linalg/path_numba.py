@@ -1,0 +1,328 @@
+"""Two-class probes for all penalties of one Gram matrix, in row space, as one compiled loop on the host.
+
+The same problem as `pro2.linalg.newton` solves with `Dual`, penalties in falling order. A penalty starts from the best
+point in the span of the last solutions. Its Newton systems l2 I + S K S, S = sqrt(h), are factorised while K is small
+and solved by conjugate gradients in float32 beyond: the residual is float64, so that rounding of a step only costs
+another one. Needs numba (`pip install 'pro2[fast]'`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pro2.linalg.path_steps import conjugate_step, direct_step, factorise, low_rank, low_step
+
+# sums may be reordered and contracted, but NaN and infinity keep their meaning
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+DENSE = 48  # rows up to which a system is factorised
+RANK = 32  # of the part of K that the preconditioner of larger systems knows exactly
+REFINE = 4  # solutions in float32 that together make a step
+MEMORY = 3  # solutions whose span is searched for a start
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def solve_paths(
+    K: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, a: Any, b: Any, kkt: Any, n_iter: Any
+) -> None:
+    """Solve K (T, M, M), y, c and offset (T, M), l2 (T, J). Fills a (T, J, M), b, kkt and n_iter (T, J)."""
+    M = K.shape[1]
+    rows, past, half = np.zeros((13, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
+    square = np.empty((M, M) if M <= DENSE else (1, 1))
+    gram, single = np.empty((M, M)), np.empty((1, 1) if M <= DENSE else (M, M), np.float32)
+    for t in range(K.shape[0]):
+        rows[0], rows[1], rows[2] = y[t], c[t], offset[t]
+        _centre(K[t], rows, gram)
+        F, rest = low_rank(gram, min(RANK, M // 3) if M <= DENSE else RANK)
+        low = np.max(rest) == 0
+        if not low and M > DENSE:
+            single[:] = gram
+        F32, rest32 = F.astype(np.float32), rest.astype(np.float32)
+        _first_direction(gram, rows, past)
+        known, b_now = 0, 0.0
+        for j in np.argsort(-l2[t]):
+            penalty = float(l2[t, j])
+            b_now = _best_in_span(rows, past, known, penalty, b_now)
+            b_now, kkt[t, j], n_iter[t, j] = _solve(
+                gram, F, low, single, F32, rest32, rows, half, square, penalty, b_now, tol, max_iter
+            )
+            a[t, j] = rows[3]
+            # scores on rows that are not centred have another level
+            b[t, j] = b_now - np.dot(rows[1], np.dot(K[t], rows[3]))
+            for m in range(MEMORY - 1, 0, -1):
+                past[:, m] = past[:, m - 1]
+            past[0, 0], past[1, 0] = rows[3], rows[4]
+            known = min(MEMORY, known + 1)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _centre(K: Any, rows: Any, gram: Any) -> None:
+    """Gram matrix of the rows about their weighted mean: a sums to zero, so that only the intercept notices."""
+    c, M = rows[1], K.shape[0]
+    mean = np.dot(K, c)
+    level = np.dot(mean, c)
+    largest = 0.0
+    for i in range(M):
+        for k in range(M):
+            gram[i, k] = K[i, k] - mean[i] - mean[k] + level
+        gram[i, i] = max(gram[i, i], 0.0)
+        largest = max(largest, gram[i, i])
+    rows[12, 0] = largest
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _first_direction(K: Any, rows: Any, past: Any) -> None:
+    """Before the first solution: minus the gradient, whose multiple is the solution under a strong penalty."""
+    y, c, offset = rows[0], rows[1], rows[2]
+    total, g = 0.0, past[0, 0]
+    for i in range(len(y)):
+        e = np.exp(-abs(offset[i]))
+        p = (1.0 if offset[i] >= 0 else e) / (1 + e)
+        g[i] = c[i] * (y[i] - p)
+        total += g[i]
+    for i in range(len(y)):
+        g[i] -= c[i] * total
+    past[1, 0] = np.dot(K, g)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _best_in_span(rows: Any, past: Any, known: int, l2: float, b: float) -> float:
+    """Newton over the coefficients of the last solutions and the intercept, into rows[3:5]; no product with K.
+
+    The solutions are made orthonormal first (in the norm of the penalty), so that the penalty is l2 / 2 times squares.
+    """
+    y, c, offset, a, s, f = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    M = len(y)
+    n = max(known, 1)
+    A, S = past[0, :n].copy(), past[1, :n].copy()
+    start = np.zeros(MEMORY)
+    q = 0
+    for m in range(n):
+        before = np.dot(A[m], S[m])
+        v, w = A[m].copy(), S[m].copy()
+        for k in range(q):
+            along = np.dot(v, S[k])
+            v -= along * A[k]
+            w -= along * S[k]
+        left = np.dot(v, w)
+        if left > 1e-8 * before and left > 0:
+            root = 1 / np.sqrt(left)
+            A[q], S[q] = v * root, w * root
+            if m == 0 and known > 0:  # at the last solution, but at zero for a mere direction
+                start[0] = np.sqrt(left)
+            q += 1
+    theta = start
+    H, r = np.empty((q + 1, q + 1)), np.empty(q + 1)
+    old, old_b, value = theta.copy(), b, np.inf
+    for _ in range(12):
+        f[:] = offset + b
+        for k in range(q):
+            f += theta[k] * S[k]
+        new, H[:], r[:] = 0.0, 0.0, 0.0
+        for k in range(q):
+            H[k, k], r[k] = l2, l2 * theta[k]
+            new += 0.5 * l2 * theta[k] * theta[k]
+        for i in range(M):
+            e = np.exp(-abs(f[i]))
+            high = 1 / (1 + e)
+            p = high if f[i] >= 0 else e * high
+            new += c[i] * (max(f[i], 0.0) + np.log1p(e) - y[i] * f[i])
+            g, h = c[i] * (p - y[i]), c[i] * p * (1 - p)
+            r[q] += g
+            H[q, q] += h
+            for k in range(q):
+                r[k] += g * S[k, i]
+                H[q, k] += h * S[k, i]
+                for m in range(k + 1):
+                    H[k, m] += h * S[k, i] * S[m, i]
+        if not new <= value:  # too long a step: half of it
+            theta, b = 0.5 * (theta + old), 0.5 * (b + old_b)
+            continue
+        gain = value - new
+        old, old_b, value = theta.copy(), b, new
+        if gain < 1e-3 * value or not small_solve(H, r):
+            break
+        theta = theta.copy()
+        for k in range(q):
+            theta[k] -= r[k]
+        b -= r[q]
+    a[:], s[:] = 0.0, 0.0
+    for k in range(q):
+        a += old[k] * A[k]
+        s += old[k] * S[k]
+    return old_b
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def small_solve(H: Any, r: Any) -> bool:
+    """r becomes H^-1 r for the lower triangle of a small positive definite H; False where it is not definite."""
+    n = len(r)
+    for j in range(n):
+        d = H[j, j]
+        for m in range(j):
+            d -= H[j, m] * H[j, m]
+        if not d > 1e-14 * H[j, j]:
+            return False
+        H[j, j] = 1 / np.sqrt(d)
+        for k in range(j + 1, n):
+            x = H[k, j]
+            for m in range(j):
+                x -= H[k, m] * H[j, m]
+            H[k, j] = x * H[j, j]
+    for j in range(n):
+        for m in range(j):
+            r[j] -= H[j, m] * r[m]
+        r[j] *= H[j, j]
+    for j in range(n - 1, -1, -1):
+        for m in range(j + 1, n):
+            r[j] -= H[m, j] * r[m]
+        r[j] *= H[j, j]
+    return True
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _solve(
+    K: Any, F: Any, low: bool, single: Any, F32: Any, rest: Any, rows: Any, half: Any, square: Any, l2: float, b: float,
+    tol: float, max_iter: int,
+) -> tuple[float, float, int]:  # fmt: skip
+    """Newton from rows[3] (a) and rows[4] (K a, to rounding); returns intercept, residual and iterations."""
+    c, a, s, p, h, da, ds, r = rows[1], rows[3], rows[4], rows[6], rows[8], rows[9], rows[10], rows[11]
+    value, noise = _objective(rows, l2, 0.0, b, 0.0, p)
+    residual, worst, stuck, sure, n = np.inf, np.inf, False, False, 0
+    for n in range(1, max_iter + 1):
+        residual = _derivatives(rows, l2, p)
+        if not residual > tol and not sure:  # a combination of old solutions that needs no step: its scores anew
+            s[:] = _product(K, F, low, a)
+            value, noise = _objective(rows, l2, 0.0, b, 0.0, p)
+            residual, sure = _derivatives(rows, l2, p), True
+        if not residual > tol or stuck:
+            break
+        da[:], db, left = 0.0, 0.0, residual
+        goal = residual * max(0.1 * tol / residual, min(0.1, residual))
+        for _ in range(REFINE):
+            missing = -np.sum(a) - np.sum(da)
+            if low:
+                db += low_step(F, rows, l2, missing)
+            elif len(a) <= DENSE:
+                db += direct_step(K, rows, square, l2, missing)
+            else:
+                db += conjugate_step(single, F32, rest, rows, half, l2, missing, goal)
+            da -= c * np.sum(a + da)
+            ds[:] = _product(K, F, low, a + da) - s  # not K da: a full step takes the rounding of s away, too
+            if low or len(a) <= DENSE:
+                break
+            before, left = left, 0.0
+            for i in range(len(a)):  # what float32 has left of the system
+                r[i] = -(l2 * a[i] + rows[7, i]) - l2 * da[i] - h[i] * (ds[i] + db)
+                left = max(left, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
+            if not left > max(3 * goal, 0.01 * tol) or not left < before:
+                break
+        length, new, rounding = _search(rows, l2, b, db, value, noise, p)
+        if not length > 0:
+            break
+        for i in range(len(a)):
+            a[i] += length * da[i]
+            s[i] += length * ds[i]
+        b += length * db
+        noise, sure = rounding, length == 1
+        stuck = new >= value - noise and residual >= 0.5 * worst
+        worst, value = min(worst, residual), new
+    return b, residual, n
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _product(K: Any, F: Any, low: bool, v: Any) -> Any:
+    """K v, through the rows of F where there are few."""
+    return np.dot(np.dot(F, v), F) if low else np.dot(K, v)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _derivatives(rows: Any, l2: float, p: Any) -> float:
+    """Slope and curvature of each row's loss and -(l2 a + slope) into rows; returns the residual of `Dual`."""
+    y, c, a, g, h, r = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11]
+    residual, total = 0.0, 0.0
+    for i in range(len(y)):
+        g[i] = c[i] * (p[i] - y[i])
+        h[i] = c[i] * p[i] * (1 - p[i])
+        total += g[i]
+        r[i] = -(l2 * a[i] + g[i])
+        residual = max(residual, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
+    return max(residual, abs(total))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _objective(rows: Any, l2: float, length: float, b: float, db: float, p: Any) -> tuple[float, float]:
+    """Log-loss plus penalty a step of that length away, its rounding, and (into p) the probabilities there."""
+    y, c, offset, a, s, da, ds = rows[0], rows[1], rows[2], rows[3], rows[4], rows[9], rows[10]
+    value, square, terms = 0.0, 0.0, 0.0
+    for i in range(len(y)):
+        moved = s[i] + length * ds[i]
+        f = offset[i] + moved + b + length * db
+        e = np.exp(-abs(f))
+        high = 1 / (1 + e)
+        p[i] = high if f >= 0 else e * high
+        # not max(f, 0) - y f: on the right side of a hard label there is nothing to cancel
+        value += c[i] * (np.log1p(e) + ((1 - y[i]) * f if f >= 0 else -y[i] * f))
+        part = (a[i] + length * da[i]) * moved
+        square += part
+        terms += abs(a[i])
+    value += 0.5 * l2 * square
+    # K a is exact to rounding of its longest terms
+    return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[12, 0] + 1e-3)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _search(
+    rows: Any, l2: float, b: float, db: float, value: float, noise: float, p: Any
+) -> tuple[float, float, float]:  # fmt: skip
+    """Halve the step until the objective does not rise beyond rounding; length 0 if it never stops rising."""
+    length = 1.0
+    for _ in range(40):
+        new, rounding = _objective(rows, l2, length, b, db, p)
+        if new <= value + max(noise, rounding):
+            return length, new, rounding
+        length /= 2
+    return 0.0, value, noise
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def leverages(K: Any, h: Any, l2: Any, V: Any) -> None:
+    """Diagonal of the covariance of the scores, intercept included: K (T, M, M), h and V (T, J, M), l2 (T, J).
+
+    T = K (l2 I + h K)^-1, u = 1 - T h, V_ii = T_ii + u_i^2 / h'u. With L L' = l2 I + S K S and Y = L^-1 S K:
+    l2 T_ii = K_ii - sum_m Y_mi^2 and l2 T h = K h - Y' L^-1 S K h.
+    """
+    M = K.shape[1]
+    B, Y, root, u, w = np.empty((M, M)), np.empty((M, M)), np.empty(M), np.empty(M), np.empty(M)
+    for t in range(K.shape[0]):
+        for j in range(l2.shape[1]):
+            lam, weight, out = l2[t, j], h[t, j], V[t, j]
+            for i in range(M):
+                root[i] = np.sqrt(weight[i])
+            good = factorise(K[t], root, lam, B)
+            for i in range(M):
+                out[i], u[i] = K[t, i, i], 0.0
+            for i in range(M):
+                row = Y[i]
+                for k in range(M):
+                    row[k] = root[i] * K[t, i, k]
+                for m in range(i):
+                    x = B[i, m]
+                    for k in range(M):
+                        row[k] -= x * Y[m, k]
+                total = 0.0
+                for k in range(M):
+                    row[k] *= B[i, i]
+                    out[k] -= row[k] * row[k]
+                    total += row[k] * weight[k]
+                w[i] = total
+                for k in range(M):
+                    u[k] += weight[i] * K[t, i, k] - w[i] * row[k]
+            mass = 0.0
+            for i in range(M):
+                u[i] = 1 - u[i] / lam
+                mass += weight[i] * u[i]
+            for i in range(M):
+                V[t, j, i] = out[i] / lam + (u[i] * u[i] / mass if mass > 0 else 0.0) if good else np.nan
