@@ -1,10 +1,14 @@
-"""A source table larger than memory: moments of a file on disk, against reading it and multiplying alone."""
+"""A source table larger than memory: moments of a file on disk, against reading it and multiplying alone.
+
+Each way is a process of its own and starts with no page of the file in memory; ways take turns, forwards and backwards.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +33,13 @@ def write(path: Path, gigabytes: float) -> int:
             block[:, i % D] += 1.0  # no two blocks alike
             file.write(block)
     return n
+
+
+def forget(path: Path) -> None:
+    """Drop the file from the page cache, so that the next way reads it from the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def blocks(path: Path) -> Iterator[np.ndarray]:
@@ -56,22 +67,28 @@ def once(way: str, path: Path) -> None:
     print(wall, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
+def spawn(way: str, path: Path) -> tuple[float, ...]:
+    forget(path)
+    command = [sys.executable, __file__, "--once", way, "--file", str(path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    print(way, done.stdout.strip(), flush=True)
+    return tuple(map(float, done.stdout.split()))
+
+
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
-    path = options.file
-    n = write(path, options.gigabytes)
-    rows = []
+    runs: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
     try:
-        for way in WAYS:
-            os.sync()
-            done = subprocess.run([sys.executable, __file__, "--once", way, "--file", str(path)], check=True,
-                                  capture_output=True, text=True)  # fmt: skip
-            seconds, cpu, peak = map(float, done.stdout.split())
-            size = 4e-9 * n * D
-            rows.append({"what": way, "GB": size, "seconds": seconds, "GB/s": size / seconds, "cpu seconds": cpu,
-                         "peak resident MB": peak})  # fmt: skip
-            print(rows[-1], flush=True)
+        size = 4e-9 * D * write(options.file, options.gigabytes)
+        for turn in range(options.repeats):
+            for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
+                runs[way].append(spawn(way, options.file))
     finally:
-        path.unlink()
+        options.file.unlink(missing_ok=True)
+    rows = []
+    for way, found in runs.items():
+        seconds, cpu, _ = (statistics.median(column) for column in zip(*found))
+        rows.append({"what": way, "GB": size, "seconds": seconds, "GB/s": size / seconds, "cpu seconds": cpu,
+                     "peak resident MB": max(f[2] for f in found)})  # fmt: skip
     for row in rows:
         row["speed of read + X'X"] = rows[1]["seconds"] / row["seconds"]
         row["in cpu time"] = rows[1]["cpu seconds"] / row["cpu seconds"]
@@ -80,6 +97,7 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gigabytes", type=float, default=20.0)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--file", type=Path, default=Path("/var/tmp/pro2_stream.f32"), help="written, then deleted")
     parser.add_argument("--once", choices=WAYS, help=argparse.SUPPRESS)
 
