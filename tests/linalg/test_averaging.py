@@ -1,11 +1,14 @@
 """Laws of the prior family and of the averaged head."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pro2.linalg.averaging import average_head, fit_candidates
+from pro2.linalg.laplace import log_likelihood
 from pro2.linalg.moments import SourceMoments, host
-from pro2.linalg.priors import CANDIDATES, KERNELS, RIDGES, SourcePrior
+from pro2.linalg.priors import CANDIDATES, KERNELS, RIDGES, SHARPNESS, TRUST, Candidate, SourcePrior
 from tests.linalg.backends import BACKENDS, to
 
 
@@ -26,6 +29,10 @@ def _target(n_classes=2, M=12, D=12, seed=1):
 
 def _prior(n_classes=2):
     return SourcePrior.from_moments(SourceMoments.from_arrays(*_source(n_classes)))
+
+
+def _one(f, n_classes):
+    return f[:, 0] if n_classes == 2 else f
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -71,8 +78,53 @@ def test_average_is_the_weighted_sum_of_single_heads(n_classes):
     single = [average_head(prior, Z, y, candidates=(k,)) for k in some]
     coef = sum(w * h.coef / h.temperature for w, h in zip(both.weights, single))
     np.testing.assert_allclose(both.coef / both.temperature, coef, atol=1e-9)
-    assert both.weights.sum() == pytest.approx(1.0)
-    assert np.argmax(both.weights) == np.argmax(both.loo)
+    score = SHARPNESS * (len(y) * both.loo + TRUST * np.array([prior.log_accuracy(k) for k in some]))
+    np.testing.assert_allclose(both.weights, np.exp(score) / np.exp(score).sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_labels_drawn_class_by_class_do_not_make_classes_equally_common(n_classes):
+    """Many labels, as many of each class: the head is that of equal classes, moved halfway to the source's shares."""
+    X, y = _source(n_classes, N=1200)
+    some = np.concatenate([np.flatnonzero(y == k)[:: 1 + k] for k in range(n_classes)])
+    unequal = SourcePrior.from_moments(SourceMoments.from_arrays(X[some], y[some]))
+    equal = replace(unequal, shares=(1.0 / n_classes,) * n_classes)
+    Z, t = _target(n_classes, M=300)
+    Z = Z + np.random.default_rng(4).normal(size=Z.shape) * 5  # classes overlap: the intercept is well determined
+    candidate = (Candidate(None, "euclidean", 1e4),)
+    moved, still = (average_head(p, Z, t, candidates=candidate) for p in (unequal, equal))
+    expected = 0.5 * np.log(np.array(unequal.shares))
+    change = moved.intercept - still.intercept
+    if n_classes == 2:
+        assert change == pytest.approx(expected[1] - expected[0], rel=0.01)
+    else:
+        np.testing.assert_allclose(change, expected - expected.mean(), rtol=0.02)
+    np.testing.assert_allclose(moved.shares, unequal.shares ** np.array(0.5) / np.sum(np.sqrt(unequal.shares)))
+
+
+def test_leave_one_out_of_the_average_is_what_refitting_without_the_row_gives():
+    prior, (Z, y) = _prior(), _target(M=40)
+    few = np.r_[0:4, 36:40]
+    Z, y = Z[few], y[few]
+    exact = []
+    for i in range(len(y)):
+        keep = np.arange(len(y)) != i
+        head = average_head(prior, Z[keep], y[keep])
+        exact.append((Z[i] @ head.coef + head.intercept) / head.temperature)
+    head = average_head(prior, Z, y)
+    told = head.loo_scores / head.temperature
+    np.testing.assert_array_equal(told > 0, np.array(exact) > 0)
+    assert np.corrcoef(told, exact)[0, 1] > 0.98
+
+
+def test_unequal_labels_are_taken_as_they_are():
+    X, y = _source(N=1200)
+    some = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[::4]]
+    prior = SourcePrior.from_moments(SourceMoments.from_arrays(X[some], y[some]))
+    Z, t = _target()
+    a, b = (average_head(p, Z[1:], t[1:]) for p in (prior, replace(prior, shares=(0.5, 0.5))))
+    assert a.intercept == b.intercept
+    np.testing.assert_allclose(a.shares, (np.bincount(t[1:]) + 0.5) / (len(t) - 1 + 1))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -83,6 +135,21 @@ def test_rotating_everything_rotates_the_head(n_classes):
     plain = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, y)), Z, t)
     turned = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X @ Q, y)), Z @ Q, t)
     np.testing.assert_allclose(turned.coef, plain.coef @ Q, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_natural_size_is_the_calibrated_one(n_classes):
+    """The scale of each head that makes source labels most likely, on a source that is Gaussian."""
+    rng = np.random.default_rng(0)
+    y = np.arange(20_000) % n_classes
+    X = rng.normal(size=(n_classes, 6))[y] + rng.normal(size=(len(y), 6)) * np.linspace(0.5, 3.0, 6)
+    prior = SourcePrior.from_moments(SourceMoments.from_arrays(X, y))
+    scale = np.exp(np.linspace(-3, 3, 301))
+    for r, natural in enumerate(prior.natural):
+        f = prior.scores(X)[:, r, :]
+        best = max(scale, key=lambda t: float(np.sum(log_likelihood(_one(t * f, n_classes), y, n_classes))))
+        # several classes share one scale: the sum over pairs is not quite the likelihood
+        assert natural == pytest.approx(best, rel=0.05 if n_classes == 2 else 0.15)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -10,7 +10,7 @@ from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.linalg.averaging import average_head
 from pro2.linalg.moments import Array
-from pro2.linalg.priors import CANDIDATES, REACHES, Candidate
+from pro2.linalg.priors import CANDIDATES, HINT, HOLDS, Candidate, SourcePrior
 
 # what stays of the family of priors
 FAMILIES: dict[str, Any] = {
@@ -22,10 +22,12 @@ FAMILIES: dict[str, Any] = {
     "metric": lambda k: k.kernel != "metric",
     "euclidean": lambda k: k.kernel == "metric",
     "head span": lambda k: k.kernel != "euclidean+heads",
-    "small reach": lambda k: k.reach > min(REACHES),
-    "large reach": lambda k: k.reach < max(REACHES),
+    "source holds": lambda k: (k.size, k.reach) in HINT,
+    "source is a hint": lambda k: (k.size, k.reach) in HOLDS,
+    "large reach": lambda k: k.reach < max(reach for _, reach in HINT),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"averaging": {"pick": True}, "trust": {"trust": 0.0}, "intercept prior": {}}
+OPTIONS: dict[str, dict[str, Any]] = {"averaging": {"pick": True}, "trust": {"trust": 0.0}}
+CHANGES = ("intercept prior", "class shares")  # of the prior itself
 FREE_INTERCEPT = 100.0
 
 
@@ -36,7 +38,8 @@ class AblatedProjectAndProbe(ProjectAndProbe):
     ----------
     without : str
         One of `FAMILIES` (priors left out) or "averaging" (the best prior alone), "trust" (centres are equal before
-        any label), "intercept prior" (the intercept is nearly free).
+        any label), "intercept prior" (the intercept is nearly free), "class shares" (labels drawn class by class mean
+        that classes are equally common).
     n_components, solver, ridge, scale, random_state
         As in `ProjectAndProbe`.
     """
@@ -57,13 +60,17 @@ class AblatedProjectAndProbe(ProjectAndProbe):
         keep = FAMILIES.get(self.without)
         return CANDIDATES if keep is None else tuple(k for k in CANDIDATES if keep(k))
 
+    def _prior(self, prior: SourcePrior) -> SourcePrior:
+        if self.without == "intercept prior":
+            return replace(prior, intercept=FREE_INTERCEPT)
+        return replace(prior, shares=(1.0,) * prior.n_classes) if self.without == "class shares" else prior
+
     def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
-        if self.without not in {*FAMILIES, *OPTIONS}:
-            raise ValueError(f"without must be one of {[*FAMILIES, *OPTIONS]}, got {self.without!r}.")
+        if self.without not in {*FAMILIES, *OPTIONS, *CHANGES}:
+            raise ValueError(f"without must be one of {[*FAMILIES, *OPTIONS, *CHANGES]}, got {self.without!r}.")
         space = self._prior_space()
         assert space is not None
-        loose = self.without == "intercept prior"
-        prior = replace(space.prior, intercept=FREE_INTERCEPT) if loose else space.prior
+        prior = self._prior(space.prior)
         options = OPTIONS.get(self.without, {})
         head = average_head(prior, space.rows(X), codes, weight, self._candidates(), **options)
         coef, intercept = space.to_input(head.coef, head.intercept)

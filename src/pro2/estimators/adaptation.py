@@ -70,26 +70,24 @@ def adapt_auto(
     coef, intercept = head.coef, head.intercept
     if X_unlabeled is not None:
         logits = space.rows(X_unlabeled) @ _columns(coef) + intercept
-        intercept = intercept + class_shift(logits, codes, len(classes))
+        intercept = intercept + class_shift(logits, head.shares, len(codes))
     adapted = LinearClassifier.from_arrays(classes, *space.to_input(coef, intercept), unit=_is_unit(space))
     adapted.report_ = make_report(space, head, Z, codes, weight)
     return adapted
 
 
-def class_shift(logits: Array, codes: Array, n_classes: int) -> Any:
+def class_shift(logits: Array, shares: np.ndarray, n_labels: int) -> Any:
     """What to add to the logits so that class shares fit the unlabelled rows: maximum likelihood by EM, shrunk.
 
     Few-shot labels are usually drawn class by class, so their shares say nothing about the target's; unlabelled rows
     do (Saerens, Latinne & Decaestecker 2002). The estimate leans on calibrated probabilities: it is shrunk towards the
-    labelled shares with a weight of 16 / M times the unlabelled rows.
+    shares (K,) that the logits assume, with a weight of 16 / n_labels times the unlabelled rows.
     """
     xp = array_namespace(logits)
     L = host(logits)
     L = np.stack([np.zeros(len(L)), L], axis=1) if L.ndim == 1 else L
-    counts = np.bincount(host(codes), minlength=n_classes) + 0.5
-    start = counts / counts.sum()
-    pseudo = len(L) * LABELS_FOR_SHIFT / len(host(codes))
-    share = start
+    share = start = shares
+    pseudo = len(L) * LABELS_FOR_SHIFT / n_labels
     for _ in range(200):
         F = L + np.log(share / start)
         P = np.exp(F - F.max(axis=1, keepdims=True))
@@ -98,8 +96,7 @@ def class_shift(logits: Array, codes: Array, n_classes: int) -> Any:
         if done:
             break
     shift = np.log(share / start)
-    shift = shift[1] - shift[0] if n_classes == 2 else shift
-    return float(shift) if n_classes == 2 else xp.asarray(shift)
+    return float(shift[1] - shift[0]) if len(shares) == 2 else xp.asarray(shift)
 
 
 def adapt_unlabeled(

@@ -59,7 +59,7 @@ class AdaptationReport:
         Labelled target rows.
     candidates : list of dict
         One row per prior, heaviest first: `ridge` of the source head at its centre (None: zero), `kernel`,
-        `reach`, `weight`, `loo` (mean leave-one-out log-likelihood of a row).
+        `reach`, `size` of the centre, `weight`, `loo` (mean leave-one-out log-likelihood of a row).
     loo_accuracy, loo_interval, loo_log_loss
         Leave-one-out estimate of the accuracy, its 95 % Wilson interval, and the log-loss of the probabilities.
     source_weight : float

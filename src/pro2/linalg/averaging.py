@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.linalg.laplace import LowRank, Mode, laplace_mode, log_likelihood
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import CANDIDATES, RIDGES, TRUST, Candidate, SourcePrior
+from pro2.linalg.priors import CANDIDATES, RIDGES, SHARPNESS, TRUST, Candidate, SourcePrior
 
 ROWS = 128  # priors are weighed on at most this many rows (fewer for many classes); the best are then fitted on all
 KEEP = 4  # priors kept when there are more rows; half as many for more classes, or more rows than features
@@ -26,9 +26,11 @@ class AveragedHead:
     candidates, weights, loo : tuple, array (C,), array (C,)
         The priors, their weights (sum one) and their mean leave-one-out log-likelihood per row.
     loo_scores : array (M,) or (M, K)
-        Leave-one-out logits of the average, after `temperature`.
+        Leave-one-out logits of the average, weights included, after `temperature`.
     temperature : float
         What the averaged logits were multiplied by, so that probabilities are calibrated.
+    shares : array (K,)
+        Class shares of the target that the intercept assumes (`SourcePrior.assumed_shares`).
     """
 
     coef: Array
@@ -38,6 +40,7 @@ class AveragedHead:
     loo: np.ndarray
     loo_scores: Array
     temperature: float
+    shares: np.ndarray
 
 
 def average_head(
@@ -46,48 +49,71 @@ def average_head(
 ) -> AveragedHead:  # fmt: skip
     """Fit each prior to rows Z (M, D) with codes y (M,), and average the heads.
 
-    Weights are proportional to exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser &
-    Eddy 1979; Yao et al. 2018) times (accuracy of the centre on the source)^trust: before any target label a source
-    head counts as if it had been right on that many. Logits are averaged, not probabilities: the result is one affine
-    map. `pick` takes the best prior alone, for comparison.
+    Weights are the square (`SHARPNESS`) of exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging;
+    Geisser & Eddy 1979; Yao et al. 2018) times (accuracy of the centre on the source)^trust: before any target label a
+    source head counts as if it had been right on that many. Logits are averaged, not probabilities: the result is one
+    affine map. `pick` takes the best prior alone, for comparison.
     """
     xp = array_namespace(Z)
     Z = xp.astype(Z, xp.float64)
     c = xp.ones(Z.shape[0], dtype=Z.dtype, device=device(Z))
     c = c if sample_weight is None else xp.astype(sample_weight, Z.dtype)
+    shift, shares = _sampling_shift(prior, y, c)
     limit = int(ROWS / (prior.n_classes - 1) ** (1 / 3))
     if limit < Z.shape[0]:
         rows = _some_rows(host(y), host(prior.scores(Z)[:, 0, 0]), limit)
         at = xp.asarray(rows, device=device(Z))
         part = [xp.take(v, at, axis=0) for v in (Z, y, c)]
-        _, _, weights = _weigh(prior, part[0], part[1], part[2], candidates, trust)
+        _, _, score = _weigh(prior, part[0], part[1], part[2], shift, candidates, trust)
         kept = KEEP if prior.n_classes == 2 and Z.shape[0] <= Z.shape[1] else KEEP // 2
-        candidates = tuple(candidates[i] for i in np.argsort(-weights)[:kept])
-    modes, loo, weights = _weigh(prior, Z, y, c, candidates, trust)
-    weights = (weights == weights.max()) / np.sum(weights == weights.max()) if pick else weights
-    scores = _flat(prior, sum(float(w) * m.loo_scores for w, m in zip(weights, modes)))
+        candidates = tuple(candidates[i] for i in np.argsort(-score)[:kept])
+    modes, likelihood, score = _weigh(prior, Z, y, c, shift, candidates, trust)
+    weights = _normalised(score, pick)
+    # a left-out row has no say in the weights either: without it, what the average claims would be too good
+    without = _normalised(score[:, None] - SHARPNESS * likelihood, pick)
+    apart = xp.asarray(without, dtype=Z.dtype, device=device(Z))
+    scores = _flat(prior, sum(apart[i, :, None] * m.loo_scores for i, m in enumerate(modes)))
+    loo = np.average(likelihood, axis=1, weights=host(c))
     t = _temperature(scores, y, c, prior.n_classes)
     coef, intercept = _mixed_head(prior, Z, candidates, weights, modes)
-    coef, intercept = t * coef, t * (intercept - coef @ prior.centre)
+    coef, intercept = t * coef, t * (intercept + shift - coef @ prior.centre) - shift
     if prior.n_classes == 2:
         coef, intercept = coef[0, :], intercept[0]
-    return AveragedHead(coef, intercept, candidates, weights, loo, t * scores, t)
+    return AveragedHead(coef, intercept, candidates, weights, loo, t * scores, t, shares)
+
+
+def _sampling_shift(prior: SourcePrior, y: Array, c: Array) -> tuple[Array, np.ndarray]:
+    """Logits of labelled rows minus those of target rows, (K'), for how labels were drawn; shares assumed, (K,)."""
+    xp = array_namespace(c)
+    counts = np.bincount(host(y), weights=host(c), minlength=prior.n_classes) + 0.5
+    labeled = counts / counts.sum()
+    assumed = prior.assumed_shares(labeled)
+    shift = np.log(labeled / assumed)
+    shift = shift[1:] - shift[:1] if prior.n_classes == 2 else shift - shift.mean()
+    return xp.asarray(shift, dtype=prior.offsets.dtype, device=device(c)), assumed
 
 
 def _weigh(
-    prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...], trust: float
+    prior: SourcePrior, Z: Array, y: Array, c: Array, shift: Array, candidates: tuple[Candidate, ...], trust: float
 ) -> tuple[list[Mode], np.ndarray, np.ndarray]:
-    """Modes, mean leave-one-out log-likelihoods and weights of the candidates."""
-    xp = array_namespace(Z)
-    modes = fit_candidates(prior, Z, y, c, candidates)
-    loo = np.array([float(xp.sum(c * log_likelihood(_flat(prior, m.loo_scores), y, prior.n_classes))) for m in modes])
-    score = loo + trust * np.array([prior.log_accuracy(k) for k in candidates])
-    weights = np.exp(score - score.max())
-    return modes, loo / float(xp.sum(c)), weights / weights.sum()
+    """Modes of the candidates, leave-one-out log-likelihoods (C, M), and logarithms of the weights (C,)."""
+    modes = fit_candidates(prior, Z, y, c, candidates, shift)
+    likelihood = np.stack([host(log_likelihood(_flat(prior, m.loo_scores), y, prior.n_classes)) for m in modes])
+    centres = np.array([prior.log_accuracy(k) for k in candidates])
+    return modes, likelihood, SHARPNESS * (likelihood @ host(c) + trust * centres)
 
 
-def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...]) -> list[Mode]:
-    """The mode under each prior, arrays (M, K'). Priors that differ in their centre only are solved as one batch."""
+def _normalised(score: np.ndarray, pick: bool) -> np.ndarray:
+    """Weights from their logarithms along the first axis: they sum to one; `pick` leaves only the largest."""
+    top = score.max(axis=0)
+    weights = (score == top).astype(float) if pick else np.exp(score - top)
+    return np.asarray(weights / weights.sum(axis=0))
+
+
+def fit_candidates(
+    prior: SourcePrior, Z: Array, y: Array, c: Array, candidates: tuple[Candidate, ...], shift: Array | float = 0.0
+) -> list[Mode]:
+    """The mode under each prior, arrays (M, K'), in one batch; `shift` (K') is added to the prior mean of scores."""
     xp = array_namespace(Z)
     S, tol = prior.scores(Z), _tolerance(prior.n_classes)
     few = Z.shape[0] <= Z.shape[1] + 1
@@ -96,7 +122,7 @@ def fit_candidates(prior: SourcePrior, Z: Array, y: Array, c: Array, candidates:
     modes = []
     for start in range(0, len(candidates), size):
         part = candidates[start : start + size]
-        offset = xp.stack([prior.centre_scores(S, k.ridge) for k in part])
+        offset = xp.stack([prior.centre_scores(S, k) + shift for k in part])
         offset = offset[..., 0] if prior.n_classes == 2 else offset
         K: Any = (
             xp.stack([prior.variance(k) * grams[k.kernel] for k in part])
@@ -119,8 +145,8 @@ def _mixed_head(
         dual = (w * half * prior.variance(k)) * mode.alpha
         pulls[k.kernel] = pulls[k.kernel] + dual if k.kernel in pulls else dual
         if k.ridge is not None:
-            r = RIDGES.index(k.ridge)
-            coef, intercept = coef + w * prior.heads[r, ...], intercept + w * prior.offsets[r, ...]
+            r, size = RIDGES.index(k.ridge), w * prior.centre_size(k)
+            coef, intercept = coef + size * prior.heads[r, ...], intercept + size * prior.offsets[r, ...]
     for kernel, dual in pulls.items():
         more, constant = prior.head_from_dual(Z, kernel, dual)
         coef, intercept = coef + more, intercept + constant

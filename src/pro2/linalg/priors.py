@@ -2,30 +2,35 @@
 
 A prior is a centre (nothing, or the source's linear discriminant at one of four ridges), a covariance of the deviation
 from it (Euclidean, whitened by the within-class covariance, or Euclidean plus the span of the source heads) and a
-reach. Small ridges give the sharpest source head, large ones spread over all features that predict the source:
-together the heads span a rational Krylov space of the source, the graded counterpart of the first d ranked features.
+belief: the source is a hint (a small centre, far-reaching deviations) or it still holds (a large centre that predicts
+with confidence, small deviations). Small ridges give the sharpest source head, large ones spread over all features
+that predict the source: together the heads span a rational Krylov space of the source, the graded counterpart of the
+first d ranked features.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.linalg.moments import Array, SourceMoments
 
 RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
 METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
-REACHES = (0.5, 16.0)  # how far one label may move the logit of another row; the centre has size 1
+HINT, HOLDS = ((1.0, 2.0), (1.0, 16.0)), ((4.0, 0.1), (4.0, 0.5))  # (size of the centre, reach) of the two beliefs
+SHARES = 0.5  # power of the source's class shares that is assumed when the labels were drawn class by class
 INTERCEPT = 0.03  # share of the intercept in the prior variance of a logit
 TRUST = 16.0  # how many target labels the source's own accuracy is worth when centres are compared
+SHARPNESS = 2.0  # power of the weights: 1 would average as the likelihoods say, infinity pick the best
 KERNELS = ("euclidean", "metric", "euclidean+heads")
 
 
 class Candidate(NamedTuple):
-    """One prior: `ridge` of the source head at its centre (None: centred on zero), covariance, reach.
+    """One prior: `ridge` of the source head at its centre (None: zero), covariance, reach and size of the centre.
 
     A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
     the covariance has d effective dimensions: `reach` = v / sqrt(d) means the same in 20 dimensions and in 2000.
@@ -34,9 +39,15 @@ class Candidate(NamedTuple):
     ridge: float | None
     kernel: str
     reach: float
+    size: float = 1.0
 
 
-CANDIDATES = tuple(Candidate(r, k, a) for k in KERNELS for a in REACHES for r in (None, *RIDGES))
+CANDIDATES = tuple(
+    Candidate(ridge, kernel, reach, size)
+    for kernel in KERNELS
+    for size, reach in (*HINT, *HOLDS)
+    for ridge in ((None, *RIDGES) if size == 1.0 else RIDGES)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +74,10 @@ class SourcePrior:
         prior variances have a factor `unit`.
     accuracy : tuple of float
         Of each source head on the source, by the Gaussian formula.
+    natural : tuple of float
+        Size of each source head as the source estimates it, in the unit of `heads`: more would be overconfident.
+    shares : tuple of float
+        Of the classes among the source rows.
     intercept : float
         Share of the intercept in the prior variance of a logit.
     """
@@ -76,6 +91,8 @@ class SourcePrior:
     dims: tuple[float, float]
     unit: float
     accuracy: tuple[float, ...]
+    natural: tuple[float, ...]
+    shares: tuple[float, ...]
     intercept: float = INTERCEPT
 
     @classmethod
@@ -92,6 +109,7 @@ class SourcePrior:
         unit = 1.0 + math.log(n_classes - 1.0)
         pairs = [_head(moments, centre, within + (r * level) * eye, unit**2) for r in RIDGES]
         heads, offsets = (xp.stack([p[i] for p in pairs]) for i in (0, 1))
+        natural = tuple(p[2] for p in pairs)
         metric = xp.linalg.inv(within + (METRIC_RIDGE * level) * eye)
         norms = (
             _spread(moments, centre, eye),
@@ -103,13 +121,15 @@ class SourcePrior:
         accuracy = tuple(
             _gaussian_accuracy(moments, centre, heads[i, ...], offsets[i, ...]) for i in range(len(RIDGES))
         )
-        return cls(n_classes, centre, heads, offsets, metric, norms, dims, unit, accuracy)
+        shares = tuple(float(w) for w in moments.weight / moments.total_weight)
+        return cls(n_classes, centre, heads, offsets, metric, norms, dims, unit, accuracy, natural, shares)
 
     def log_accuracy(self, candidate: Candidate) -> float:
-        """Log of the accuracy of the centre on the source; chance for the centre zero."""
-        return math.log(
-            1.0 / self.n_classes if candidate.ridge is None else self.accuracy[RIDGES.index(candidate.ridge)]
-        )
+        """Log of the accuracy of the centre on the source; one half for the centre zero and for worse ones.
+
+        One half whatever the number of classes: zero is no worse at telling two classes apart when there are ten.
+        """
+        return math.log(0.5 if candidate.ridge is None else max(0.5, self.accuracy[RIDGES.index(candidate.ridge)]))
 
     def variance(self, candidate: Candidate) -> float:
         """Prior variance of a difference of logits at a typical source row."""
@@ -146,9 +166,26 @@ class SourcePrior:
         S = xp.reshape(self.scores(Z), (Z.shape[0], -1)) / math.sqrt(self.norms[2])
         return xp.concat([math.sqrt(0.5) * A, math.sqrt(0.5) * S, constant], axis=1)
 
-    def centre_scores(self, S: Array, ridge: float | None) -> Array:
+    def centre_scores(self, S: Array, candidate: Candidate) -> Array:
         """Prior mean of the scores, (M, K') from S = scores(Z)."""
-        return 0.0 * S[:, 0, :] if ridge is None else S[:, RIDGES.index(ridge), :]
+        r = 0 if candidate.ridge is None else RIDGES.index(candidate.ridge)
+        return self.centre_size(candidate) * S[:, r, :]
+
+    def centre_size(self, candidate: Candidate) -> float:
+        """What the source head at the centre is multiplied by: its size, but no more than the source supports."""
+        ridge = candidate.ridge
+        return 0.0 if ridge is None else min(candidate.size, self.natural[RIDGES.index(ridge)])
+
+    def assumed_shares(self, labeled: np.ndarray) -> np.ndarray:
+        """Class shares of the target, from those of the labelled rows, both (K,).
+
+        Equal shares are no accident: the labels were drawn class by class and say nothing about the target's. These are
+        then assumed halfway (on the scale of logits) between equal ones and the source's.
+        """
+        if np.ptp(labeled) > 1e-9:
+            return labeled
+        shares = np.maximum(np.asarray(self.shares), 1e-12) ** SHARES
+        return np.asarray(shares / shares.sum())
 
     def head_from_dual(self, Z: Array, kernel: str, alpha: Array) -> tuple[Array, Array]:
         """Coefficients (K', D) and intercept (K') at `centre` of the deviation k(., Z) alpha, alpha (M, K')."""
@@ -166,8 +203,8 @@ class SourcePrior:
         return coef, constant + 0.5 * weights @ xp.reshape(self.offsets, (-1,))
 
 
-def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tuple[Array, Array]:
-    """Discriminant with covariance A, as logits in z - centre: coef (K', D), intercept (K')."""
+def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tuple[Array, Array, float]:
+    """Discriminant with covariance A, scaled to size `target`: coef (K', D), intercept (K') at centre, natural size."""
     xp = array_namespace(A)
     M = moments.mean - centre
     coef = xp.matrix_transpose(xp.linalg.solve(A, xp.matrix_transpose(M)))
@@ -178,8 +215,32 @@ def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tup
     else:
         coef, intercept = coef - xp.mean(coef, axis=0), intercept - xp.mean(intercept)
     size = _margin(moments, M, coef, intercept)
-    size = target / size if size > 0 else 0.0
-    return coef * size, intercept * size
+    scale = target / size if size > 0 else 0.0
+    return coef * scale, intercept * scale, _calibration(moments, M, coef) * size / target
+
+
+def _calibration(moments: SourceMoments, M: Array, coef: Array) -> float:
+    """What a head must be multiplied by to be calibrated on a Gaussian source: 1 for the unpenalised discriminant.
+
+    Along the difference v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over
+    pairs of classes, with the overlap exp(-d^2 / 8) of the pair as weight: pairs that are never confused do not matter.
+    """
+    xp = array_namespace(M)
+    V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
+    noise = _between_pairs(xp, V @ moments.within_covariance() @ xp.matrix_transpose(V))
+    signal = _between_pairs(xp, M @ xp.matrix_transpose(V))
+    pairs = noise > 0
+    far = xp.where(pairs, signal**2 / (8.0 * xp.where(pairs, noise, xp.ones_like(noise))), xp.zeros_like(noise))
+    near = xp.min(xp.where(pairs, far, xp.full_like(far, float("inf"))))
+    overlap = xp.where(pairs, xp.exp(xp.where(pairs, near - far, 0.0 * far)), xp.zeros_like(noise))
+    total = float(xp.sum(overlap * noise))
+    return float(xp.sum(overlap * signal)) / total if total > 0 else 1.0
+
+
+def _between_pairs(xp: Any, A: Array) -> Array:
+    """A[c, c] + A[k, k] - A[c, k] - A[k, c] for all pairs of classes."""
+    own = xp.linalg.diagonal(A)
+    return own[:, None] + own[None, :] - A - xp.matrix_transpose(A)
 
 
 def _margin(moments: SourceMoments, M: Array, coef: Array, intercept: Array) -> float:
