@@ -126,7 +126,47 @@ def test_streamed_logistic_survives_separable_rows_and_says_when_passes_run_out(
 
 
 def test_streamed_logistic_names_what_is_wrong():
-    with pytest.raises(ValueError, match="two labels"):
-        fit_logistic_stream(list, [0, 1, 2], 1.0)
-    with pytest.raises(ValueError, match="no rows"):
-        fit_logistic_stream(list, [0, 1], 1.0)
+    with pytest.raises(ValueError, match="at least two labels"):
+        fit_logistic_stream(list, [0], 1.0)
+    with pytest.raises(ValueError, match="max_passes"):
+        fit_logistic_stream(list, [0, 1], 1.0, max_passes=0)
+    for classes in ([0, 1], [0, 1, 2]):
+        with pytest.raises(ValueError, match="no rows"):
+            fit_logistic_stream(list, classes, 1.0)
+
+
+def _many_classes(n=600, D=5, K=4, seed=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, D)) + 0.5
+    return X, (X @ rng.normal(size=(D, K)) + rng.gumbel(size=(n, K))).argmax(1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("l2", [1e-3, 1.0])
+def test_streamed_softmax_equals_the_solver_in_memory(dtype, l2):
+    X, y = _many_classes()
+    names = np.array(["ash", "elm", "fir", "oak"])
+    told: list[Pass] = []
+    tol = 1e-9 if dtype == np.float64 else 1e-5
+    chunks = _chunks(X.astype(dtype), names[y])
+    fit = fit_logistic_stream(lambda: iter(chunks), list(names), l2, tol=tol, report=told.append)
+    exact = fit_logistic(X, y, l2, n_classes=4)
+    assert fit.converged
+    assert told == fit.passes
+    assert len(told) <= 40
+    assert {p.rows for p in told} == {600}
+    assert told[-1].objective <= min(p.objective for p in told) + 1e-6
+    np.testing.assert_allclose(fit.coef, exact.coef, atol=100 * tol)
+    np.testing.assert_allclose(fit.intercept, exact.intercept, atol=100 * tol)
+    np.testing.assert_allclose(fit.coef.sum(0), 0, atol=100 * tol)
+
+
+def test_streamed_softmax_of_separable_badly_scaled_rows_ends_and_says_so():
+    X, y = _many_classes()
+    X = X * 10.0 ** np.linspace(-6, 6, 5)
+    y = np.digitize(X[:, 4] / 1e6, [0.0, 1.0])
+    fit = fit_logistic_stream(lambda: [(X, y)], [0, 1, 2], 1e-6, max_passes=7)
+    assert len(fit.passes) == 7
+    assert not fit.converged
+    assert np.all(np.isfinite(fit.coef))
+    assert fit.passes[-1].objective < fit.passes[0].objective

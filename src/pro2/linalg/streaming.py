@@ -123,10 +123,13 @@ class Pass(NamedTuple):
 
 
 class StreamedFit(NamedTuple):
-    """coef (D,), intercept, one record a pass, and whether the residual came below the tolerance."""
+    """Solution, one record a pass, and whether the residual came below the tolerance.
+
+    coef (D,) and one intercept for two classes, (K, D) and (K,) for more.
+    """
 
     coef: np.ndarray
-    intercept: float
+    intercept: Any
     passes: list[Pass]
     converged: bool
 
@@ -137,33 +140,40 @@ def fit_logistic_stream(
     l2: float,
     *,
     tol: float = 1e-8,
-    max_passes: int = 25,
+    max_passes: int | None = None,
     report: Callable[[Pass], None] | None = None,
 ) -> StreamedFit:
-    """Two-class L2 logistic regression of a source too large for memory: exact Newton, one pass a step.
+    """L2 logistic regression of a source too large for memory: one pass over it a step.
 
-    Minimises mean log-loss + (l2 / 2) ||w||^2 with a free intercept, as `fit_logistic` does. A pass sums the objective,
-    the gradient and the Hessian (D x D) at once; a step that raised the objective is halved, which costs a pass too.
+    Minimises mean log-loss + (l2 / 2) ||w||^2 with a free intercept, as `fit_logistic` does. With two classes a pass
+    sums the objective, the gradient and the Hessian (D x D) at once, and the steps are Newton's. With more classes a
+    pass sums objective and gradient, and the steps are those of limited-memory BFGS: more passes, each cheaper. A step
+    that raised the objective is halved, which costs a pass too.
 
     Parameters
     ----------
     batches : callable
         Returns a fresh iterator of (X (n, D), y (n,)) each time it is called.
-    classes : sequence of two labels
-        The second is the positive class.
+    classes : sequence of labels
+        Of two the second is the positive class.
     tol : float
         On the largest gradient entry, each relative to the most it can be.
-    max_passes : int
-        At most this many walks over the rows.
+    max_passes : int, optional
+        At most this many walks over the rows; 25 for two classes, 100 for more by default.
     report : callable, optional
         Called with every finished `Pass`.
     """
-    if len(classes) != 2:
-        raise ValueError(f"classes must name two labels, got {list(classes)}: the streamed solver is for two classes.")
+    if len(classes) < 2:
+        raise ValueError(f"classes must name at least two labels, got {list(classes)}.")
     if not 0 < l2 < float("inf"):
         raise ValueError(f"l2 must be a positive finite number, got {l2}.")
+    max_passes = (25 if len(classes) == 2 else 100) if max_passes is None else max_passes
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1, got {max_passes}.")
+    if len(classes) > 2:
+        from pro2.linalg.streaming_softmax import fit_softmax_stream
+
+        return fit_softmax_stream(batches, classes, l2, tol=tol, max_passes=max_passes, report=report)
     at: np.ndarray | None = None
     here: _Sums | None = None
     direction, t, passes = np.zeros(0), 1.0, []
