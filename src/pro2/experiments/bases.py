@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 from pro2.estimators.projection import DEFAULT_RIDGE, Projection, input_scale
 from pro2.experiments.heads import Features
 from pro2.experiments.methods import BasisMethod
+from pro2.experiments.problems import Problem
 from pro2.linalg.moments import SourceMoments
 
 # Bases that are trained jointly cost N x D x d a step and change with d, so their size is fixed here.
@@ -51,14 +52,19 @@ def _adamw(
     return _projection(X, y, d, solver="adamw", scale=scale, keep_norms=keep_norms, random_state=random_state)
 
 
-def _identity(X: np.ndarray, y: np.ndarray, n: int, seed: int | None, scale: str | None = "standard") -> Features:
-    mean, sd = _scaling(X, scale)
-    return Features(mean, sd, None, unit=scale == "unit")
+def _identity(problem: Problem, y: None, n: int, seed: int | None, scale: str | None = "standard") -> Features:
+    return Features(*_source_scaling(problem, scale), None, unit=scale == "unit")
 
 
-def _random(X: np.ndarray, y: np.ndarray, n: int, seed: int | None, scale: str | None = "standard") -> Features:
-    mean, sd = _scaling(X, scale)
-    return Features(mean, sd, _random_rows(n, X.shape[1], seed), unit=scale == "unit")
+def _random(problem: Problem, y: None, n: int, seed: int | None, scale: str | None = "standard") -> Features:
+    return Features(*_source_scaling(problem, scale), _random_rows(n, problem.width, seed), unit=scale == "unit")
+
+
+def _source_scaling(problem: Problem, scale: str | None) -> tuple[np.ndarray, np.ndarray]:
+    made: tuple[np.ndarray, np.ndarray] = problem.once(
+        ("scaling", scale), lambda: _scaling(problem.X[problem.source], scale)
+    )
+    return made
 
 
 @lru_cache(maxsize=16)
@@ -139,7 +145,11 @@ def _unit(X: np.ndarray, scale: str | None) -> np.ndarray:
 def _scaling(X: np.ndarray, scale: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Source mean and what each feature is divided by, as `Projection` has it."""
     X = _unit(X, scale)
-    return X.mean(axis=0, dtype=np.float64), input_scale(X.var(axis=0, dtype=np.float64), scale)
+    mean, square = X.mean(axis=0, dtype=np.float64), np.zeros(X.shape[1])
+    for i in range(0, len(X), 64):  # rows whose float64 copy stays in the cache
+        rows = X[i : i + 64] - mean
+        square += np.einsum("ij,ij->j", rows, rows)
+    return mean, input_scale(square / len(X), scale)
 
 
 BASES: Mapping[str, BasisMethod] = MappingProxyType(
@@ -149,10 +159,10 @@ BASES: Mapping[str, BasisMethod] = MappingProxyType(
         "pro2-adamw": BasisMethod(_adamw, joint=_JOINT_SIZE),
         "pro2-nc": BasisMethod(_unconstrained, joint=_JOINT_SIZE),
         "teney": BasisMethod(_teney, joint=_JOINT_SIZE),
-        "random": BasisMethod(_random, seeded=True),
+        "random": BasisMethod(_random, seeded=True, trained=False),
         "pca": BasisMethod(_from_moments("pca_basis")),
         "lda": BasisMethod(_from_moments("lda_basis")),
         "pls": BasisMethod(_from_moments("pls_basis")),
-        "linear-probe": BasisMethod(_identity, ranked=False),
+        "linear-probe": BasisMethod(_identity, ranked=False, trained=False),
     }
 )

@@ -6,6 +6,7 @@ Pure functions of arrays: nothing here reads or writes a file, and the same batc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,20 @@ def run_batch(problem: Problem, batch: Batch, prepared: Mapping[PreparedKey, Any
 
 def draw_all(problem: Problem, batch: Batch) -> Draws:
     """The same rows for every method: draws depend on target, shots and seed only."""
-    rows = problem.targets[batch.target]
-    drawn = [draw(problem.y, rows, batch.shots, seed, n_val=batch.n_val) for seed in batch.seeds]
-    few = np.stack([d.few for d in drawn])
-    return Draws(few, np.stack([np.isin(rows, d.rest) for d in drawn]), np.stack([np.isin(rows, d.val) for d in drawn]))
+    cells = [(batch.target, batch.shots, seed, batch.n_val) for seed in batch.seeds]
+    drawn = [problem.once(("draw", *cell), partial(_draw, problem, *cell)) for cell in cells]
+    return Draws(*(np.stack(parts) for parts in zip(*drawn)))
+
+
+def _draw(problem: Problem, target: str, shots: int, seed: int, n_val: int) -> tuple[np.ndarray, ...]:
+    """One seed's entries of `Draws`."""
+    rows = problem.targets[target]
+    d = draw(problem.y, rows, shots, seed, n_val=n_val)
+    place = np.zeros(len(problem.y), dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    masks = np.zeros((2, len(rows)), dtype=bool)
+    masks[0, place[d.rest]] = masks[1, place[d.val]] = True
+    return d.few, place[d.few], masks[0], masks[1]
 
 
 def _nullspace(problem: Problem, batch: Batch, prepared: Mapping[PreparedKey, Any]) -> np.ndarray:

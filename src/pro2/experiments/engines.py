@@ -21,6 +21,7 @@ from pro2.experiments.batches import prepare_method, run_batch
 from pro2.experiments.expand import Batch
 from pro2.experiments.methods import prepared_keys
 from pro2.experiments.problems import Problem
+from pro2.linalg import paths
 
 _KEPT = 32
 
@@ -68,8 +69,12 @@ class LocalEngine:
     Each thread computes on one core, so that results do not depend on how many there are.
     """
 
-    def __init__(self, problems: Mapping[str, Problem], n_workers: int | None = None) -> None:
+    def __init__(
+        self, problems: Mapping[str, Problem], n_workers: int | None = None, compiled: bool = False
+    ) -> None:  # fmt: skip
         self.n_workers = n_workers or available_cores()
+        if compiled:
+            paths.load()
         self._problems = problems
         self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
         self._lock = threading.Lock()
@@ -119,15 +124,19 @@ class LocalEngine:
 
 
 def make_engine(
-    name: str, problems: Mapping[str, Problem], n_workers: int | None = None, address: str | None = None
-) -> Engine:
-    """The engine called `name`: ``local`` or ``ray`` (`address` joins a running cluster)."""
+    name: str, problems: Mapping[str, Problem], n_workers: int | None = None, address: str | None = None,
+    compiled: bool = False,
+) -> Engine:  # fmt: skip
+    """The engine called `name`: ``local`` or ``ray`` (`address` joins a running cluster).
+
+    With `compiled` every worker loads the compiled solver first, where numba is installed.
+    """
     if name == "local":
         if address is not None:
             raise ValueError(f"address {address!r} is only for engine 'ray'; add --engine ray or leave the address out")
-        return LocalEngine(problems, n_workers)
+        return LocalEngine(problems, n_workers, compiled)
     if name == "ray":
         from pro2.experiments.ray_engine import RayEngine
 
-        return RayEngine(problems, n_workers, address)
+        return RayEngine(problems, n_workers, address, compiled)
     raise ValueError(f"engine {name!r} is not known; expected 'local' or 'ray'")

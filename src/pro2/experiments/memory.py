@@ -11,7 +11,7 @@ from pro2.experiments.probes import grid_axes
 from pro2.experiments.problems import Problem
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_EVALUATION = 8_000_000 * 4 * 6  # one chunk of logits in float32 and what is made from it
+_EVALUATION = 2**18 * 4 * 6  # one chunk of logits in float32 and what is made from it
 
 
 def parse_memory(text: str) -> int:
@@ -42,7 +42,11 @@ def _basis_bytes(batch: Batch, problem: Problem) -> int:
     D = problem.width
     own = max((s.n_features or D for s in batch.settings), default=D) * D * 8
     fitting = 6 * D * D * 8 + len(problem.source) * D * 8
-    return own * (len(batch.seeds) if method.seeded else 1) + (0 if method.seeded else fitting)
+    if method.seeded:
+        return own * len(batch.seeds)
+    # the pool of the target on those features, in float32, for as long as batches of the target come
+    pool = 4 * len(problem.targets[batch.target]) * own // (8 * D)
+    return own + fitting + pool
 
 
 def data_bytes(problems: Mapping[str, Problem]) -> int:

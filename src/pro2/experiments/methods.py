@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pro2.experiments.heads import Draws, Features, Heads
+from pro2.experiments.heads import Draws, Features, Heads, OnFeatures
 from pro2.experiments.plan import MethodSpec, suggest
-from pro2.experiments.probes import PROBE_DEFAULTS, probe_heads
+from pro2.experiments.probes import PROBE_DEFAULTS, on_embeddings, probe_heads
 from pro2.experiments.problems import Problem
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def keys_of(batch: Batch, point: Params) -> list[PreparedKey]:
 class BasisMethod:
     """A ranked basis of source, probed on the few target labels.
 
-    `fit` takes (X_source, y_source, size, seed, **params) and gives `Features`. A basis that is trained jointly
+    `fit` takes (X_source, y_source, size, seed, **params) and gives `Features`; one that is not `trained` takes the
+    problem in place of X_source and no labels. A basis that is trained jointly
     depends on its size, so its size is a parameter (``n_components``, by default `joint`) and not what a grid
     happens to ask for. Every basis also takes the parameters of the probe: ``probe`` ("newton", exact, or "adamw",
     the paper's optimiser with early stopping on the validation rows), ``lr`` and ``steps`` of the latter.
@@ -90,6 +91,7 @@ class BasisMethod:
     seeded: bool = False
     joint: int | None = None
     probed: bool = True
+    trained: bool = True
 
     def parameters(self) -> dict[str, Any]:
         own = {p.name: p.default for p in list(inspect.signature(self.fit).parameters.values())[4:]}
@@ -105,22 +107,43 @@ class BasisMethod:
         return problem.width if self.joint is None else min(problem.width, params.get("n_components", self.joint))
 
     def prepare(self, problem: Problem, key: PreparedKey) -> Features:
+        options = {**dict(key.params), **dict(key.point)}
+        if not self.trained:
+            return self.fit(problem, None, key.n_components, key.seed, **options)
         X, y = problem.X[problem.source], problem.y[problem.source]
-        return self.fit(X, y, key.n_components, key.seed, **dict(key.params), **dict(key.point))
+        return self.fit(X, y, key.n_components, key.seed, **options)
 
     def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
-        S, G = len(batch.seeds), len(batch.settings)
-        K = 1 if problem.n_classes == 2 else problem.n_classes
-        coef, intercept = np.empty((S, G, K, problem.width)), np.empty((S, G, K))
-        support = np.full((S, G), np.nan)
         groups: dict[Params, list[int]] = {}
         for j, setting in enumerate(batch.settings):
             groups.setdefault(self.source_params(setting.params), []).append(j)
+        parts, spaces = [], []
         for point, at in groups.items():
             features = [prepared[key] for key in keys_of(batch, point)]
             settings = [batch.settings[j] for j in at]
-            coef[:, at], intercept[:, at], support[:, at] = probe_heads(problem, batch, draws, features, settings)
-        return Heads(coef, intercept, support, features[0].unit)
+            coef, intercept, support = probe_heads(problem, batch, draws, features, settings)
+            if self.seeded:  # a pool projected for each seed would cost more than it saves
+                coef, intercept = on_embeddings(problem, features, settings, coef, intercept)
+            parts.append((coef, intercept, support))
+            sizes = dict.fromkeys((batch.settings[j].n_features or coef.shape[-1]) for j in at)
+            spaces += [
+                OnFeatures(features[0], [j for j in at if (batch.settings[j].n_features or coef.shape[-1]) == d], d)
+                for d in sizes
+            ]
+        coef, intercept, support = _joined(parts, list(groups.values()))
+        return Heads(coef, intercept, support, features[0].unit, () if self.seeded else tuple(spaces))
+
+
+def _joined(
+    parts: Sequence[tuple[np.ndarray, ...]], groups: list[list[int]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Arrays of all settings from those of groups of settings; coefficients are filled up with zeros."""
+    order = np.argsort(np.concatenate([np.asarray(at) for at in groups]))
+    width = max(coef.shape[-1] for coef, *_ in parts)
+    padded = [np.pad(c, [(0, 0)] * 3 + [(0, width - c.shape[-1])]) if c.shape[-1] < width else c for c, *_ in parts]
+    columns = (padded, [p[1] for p in parts], [p[2] for p in parts])
+    coef, intercept, support = (c[0] if len(c) == 1 else np.concatenate(c, axis=1)[:, order] for c in columns)
+    return coef, intercept, support
 
 
 @dataclass(frozen=True)

@@ -21,26 +21,34 @@ _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 def probe_heads(
     problem: Problem, batch: Batch, draws: Draws, features: list[Features], settings: Sequence[Setting]
 ) -> _Arrays:
-    """Heads in the original space for one set of features: coef (S, G, K, D), intercept (S, G, K), support loss (S, G).
+    """Heads on one set of features: coef (S, G, K, d), intercept (S, G, K), support loss (S, G).
 
-    `features` holds one entry, or one a seed.
+    `features` holds one entry, or one a seed; d is the largest number of features of the settings.
     """
     sizes, _ = grid_axes(settings)
-    X, y = problem.X[draws.few], problem.y[draws.few]
-    Z = _transform(features, X, sizes[-1])
+    Z = _few(problem, batch.target, draws, features, sizes[-1]).astype(np.float64)
+    y = problem.y[draws.few]
     kind = {**PROBE_DEFAULTS, **dict(batch.method.params)}["probe"]
     if kind == "newton":
-        coef, intercept, support = _exact(Z, y, problem.n_classes, settings, batch.support)
-    elif kind == "adamw":
+        return _exact(Z, y, problem.n_classes, settings, batch.support)
+    if kind == "adamw":
         coef, intercept = _adamw(problem, batch, draws, features, Z, settings)
-        support = np.full(coef.shape[:2], np.nan)
-    else:
-        raise ValueError(f"probe is {kind!r}; expected 'newton' (exact) or 'adamw' (the paper's optimiser)")
-    W, b = np.empty((*coef.shape[:-1], problem.width)), np.empty(intercept.shape)
-    for d in sizes:  # heads are zero beyond their own features: no products with those
-        at = [j for j, setting in enumerate(settings) if setting.n_features == d]
-        W[:, at], b[:, at] = _original(features, coef[:, at, :, :d], intercept[:, at])
-    return W, b, support
+        return coef, intercept, np.full(coef.shape[:2], np.nan)
+    raise ValueError(f"probe is {kind!r}; expected 'newton' (exact) or 'adamw' (the paper's optimiser)")
+
+
+def on_embeddings(
+    problem: Problem, features: Sequence[Features], settings: Sequence[Setting], coef: np.ndarray, intercept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Heads on features of each seed's own as heads on embeddings, (S, G, K, D), in float32."""
+    W = np.empty((*coef.shape[:-1], problem.width), np.float32)
+    b = np.empty(intercept.shape)
+    for d in grid_axes(settings)[0]:  # heads are zero beyond their own features: no products with those
+        at = [j for j, setting in enumerate(settings) if (setting.n_features or 0) == d]
+        for i, feature in enumerate(features):
+            part = coef[i, at][..., : d or None].astype(np.float32)
+            W[i, at], b[i, at] = feature.original(part, intercept[i, at])
+    return W, b
 
 
 def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
@@ -76,7 +84,9 @@ def _adamw(
     coef = np.zeros((len(batch.seeds), len(settings), K, Z.shape[-1]))
     intercept = np.zeros((len(batch.seeds), len(settings), K))
     for i, (seed, few, val) in enumerate(zip(batch.seeds, draws.few, draws.val)):
-        Z_val = features[i % len(features)].transform(X_pool[val], Z.shape[-1]) if val.any() else None
+        Z_val = None
+        if val.any():
+            Z_val = features[i % len(features)].transform(X_pool[val], Z.shape[-1]).astype(np.float64)
         for j, s in enumerate(settings):
             d = s.n_features or Z.shape[-1]
             options = {**PROBE_DEFAULTS, **dict(batch.method.params), **dict(s.params)}
@@ -88,14 +98,9 @@ def _adamw(
     return coef, intercept
 
 
-def _transform(features: list[Features], X: np.ndarray, n_features: int) -> np.ndarray:
+def _few(problem: Problem, target: str, draws: Draws, features: list[Features], n_features: int) -> np.ndarray:
+    """Features of the few labelled rows, (S, M, d): of all rows of the target and then picked, if seeds share them."""
     if len(features) == 1:
-        return features[0].transform(X, n_features)
-    return np.stack([f.transform(x, n_features) for f, x in zip(features, X)])
-
-
-def _original(features: list[Features], coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if len(features) == 1:
-        return features[0].original(coef, intercept)
-    both = [f.original(c, b) for f, c, b in zip(features, coef, intercept)]
-    return np.stack([w for w, _ in both]), np.stack([b for _, b in both])
+        return features[0].pool(problem, target, n_features)[draws.at]
+    X = problem.pool(target)[0]
+    return np.stack([f.transform(X[at], n_features) for f, at in zip(features, draws.at)])

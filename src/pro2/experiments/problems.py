@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Problem:
     digest: str
     heads: Mapping[str, np.ndarray] = field(default_factory=dict)
     _pools: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def width(self) -> int:
@@ -69,6 +70,12 @@ class Problem:
             rows = self.targets[target]
             self._pools[target] = (np.ascontiguousarray(self.X[rows]), self.y[rows])
         return self._pools[target]
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something small that depends on the data alone, made at the first call and kept."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def best_direction(self, target: str) -> np.ndarray:
         """The target's best head (D,): in closed form where known, else a logistic fit on all target rows."""

@@ -10,6 +10,7 @@ from pro2.experiments.engines import Outcome, execute
 from pro2.experiments.expand import Batch
 from pro2.experiments.methods import PreparedKey, prepared_keys
 from pro2.experiments.problems import Problem
+from pro2.linalg import paths
 
 # Prepared bases that the driver keeps a reference to; older ones leave the object store.
 _KEPT = 64
@@ -31,9 +32,10 @@ class RayEngine:
     """
 
     def __init__(
-        self, problems: Mapping[str, Problem], n_workers: int | None = None, address: str | None = None
-    ) -> None:
-        self._ray = _import_ray()
+        self, problems: Mapping[str, Problem], n_workers: int | None = None, address: str | None = None,
+        compiled: bool = False,
+    ) -> None:  # fmt: skip
+        self._ray, self._compiled = _import_ray(), compiled
         self._owned = not self._ray.is_initialized()
         if self._owned:
             self._ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
@@ -57,7 +59,8 @@ class RayEngine:
 
     def _submit(self, batch: Batch) -> Any:
         keys = prepared_keys(batch)
-        return self._run_task.remote(batch, self._problems[batch.data], keys, *(self._ref(batch.data, k) for k in keys))
+        prepared = (self._ref(batch.data, key) for key in keys)
+        return self._run_task.remote(batch, self._problems[batch.data], self._compiled, keys, *prepared)
 
     def _ref(self, data: str, key: PreparedKey) -> Any:
         if (data, key) not in self._prepared:
@@ -91,9 +94,11 @@ def _prepare(problem: Problem, key: PreparedKey) -> Any:
         return prepare_method(problem, key)
 
 
-def _run(batch: Batch, problem: Problem, keys: list[PreparedKey], *prepared: Any) -> Outcome:
+def _run(batch: Batch, problem: Problem, compiled: bool, keys: list[PreparedKey], *prepared: Any) -> Outcome:
     from threadpoolctl import threadpool_limits
 
+    if compiled:
+        paths.load()
     with threadpool_limits(1):
         return execute(batch, problem, lambda: dict(zip(keys, prepared)))
 

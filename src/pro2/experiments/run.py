@@ -17,6 +17,7 @@ from pro2.experiments.plan import Plan
 from pro2.experiments.problems import Problem, load_problems
 from pro2.experiments.results import Failure, ResultStore
 from pro2.experiments.view import FAILURES, SUMMARY, require_pyarrow, write_json, write_view
+from pro2.linalg import paths
 
 DEFAULT_MEMORY = 4 * 2**30
 
@@ -122,7 +123,7 @@ def run_sweep(
     with ResultStore(out) as store:
         write_json(store.folder / "plan.json", plan.to_dict())
         torn = len(store.torn())
-        runner = make_engine(engine, problems, n_workers, address)
+        runner = make_engine(engine, problems, n_workers, address, compiled=_is_long(batches, problems))
         try:
             limit = _limit(batches, problems, runner.n_workers, memory)
             state = _progress(batches, store)
@@ -149,6 +150,12 @@ def estimate_sweep(
     seconds = _guess_seconds(todo, problems) / workers
     keys = {key for batch in batches for key in batch.flat_keys}
     return Estimate(len(keys), sum(b.n_runs for b in todo), len(todo), tuple(skips), seconds, peak)
+
+
+def _is_long(batches: list[Batch], problems: dict[str, Problem]) -> bool:
+    """Whether the plan as a whole pays for a compiled solver: a part of it that is left over is solved alike."""
+    sizes = ((b.shots * problems[b.data].n_classes) ** 2 for b in batches)
+    return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= paths.WORTHWHILE
 
 
 def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, memory: int) -> int:

@@ -26,6 +26,7 @@ from pro2.linalg.softmax import fit_softmax
 PSEUDO_COUNT = 0.5
 CHEAPER = 0.4  # of M: up to here 2 M d^2 + d^3 / 3 for the Hessian is less than M^3 / 3 in row space
 FLAT = 1 << 23  # numbers in the Gram matrices of a flat batch of problems
+KEPT = 1 << 20  # numbers in Gram matrices that are kept beside each other: beyond, copies of them leave the cache
 FEW_ROWS = 32  # up to here a path costs calls, not operations: all its prefixes go together
 
 
@@ -122,7 +123,7 @@ class Prefixes:
 
     @property
     def small(self) -> bool:
-        return self.size < FLAT
+        return self.size < KEPT
 
     def order(self) -> list[int]:
         """Positions in n_features, shortest prefix first: the order in which a running sum serves."""
@@ -145,9 +146,8 @@ class Prefixes:
 
     def stacked(self) -> Array:
         """All Gram matrices in the order of n_features, (..., n_d, M, M)."""
-        for i in self.order():
-            self.gram(i)
-        return self.xp.stack([self.gram(i) for i in range(len(self.n_features))], axis=self.Z.ndim - 2)
+        grams = {i: self.gram(i) for i in self.order()}
+        return self.xp.stack([grams[i] for i in range(len(grams))], axis=self.Z.ndim - 2)
 
 
 def fit_prefixes(
@@ -159,7 +159,7 @@ def fit_prefixes(
     w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
     two, n_problems = problem.n_classes == 2, math.prod(Z.shape[:-2]) * len(prefixes.n_features) * grid.shape[0]
     compiled = two and paths.serves(Z, Z.shape[-2], n_problems)
-    if two and prefixes.small and (compiled or Z.shape[-2] <= FEW_ROWS):
+    if two and (Z.shape[-2] <= FEW_ROWS or (compiled and prefixes.small)):
         return _prefixes_at_once(problem, prefixes, grid, w0, not compiled)
     across = problem.with_axis()  # the penalties are one more batch axis
     w0 = None if w0 is None else _insert_axis(w0, problem.n_classes)
