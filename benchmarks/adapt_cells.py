@@ -69,8 +69,8 @@ def run_task(task: Task, shots_list: list[int], n_seeds: int) -> list[Row]:
 
 
 def run_draw(
-    model: ProjectAndProbe, probe: LinearProbe, task: Task, scaled: np.ndarray, few: np.ndarray, rest: np.ndarray,
-    shots: int,
+    model: ProjectAndProbe, probe: LinearProbe | None, task: Task, scaled: np.ndarray, few: np.ndarray,
+    rest: np.ndarray, shots: int,
 ) -> dict[str, float]:  # fmt: skip
     X, y = task.X, task.y
     adapted = model.adapt(X[few], y[few])
@@ -80,7 +80,7 @@ def run_draw(
     row["ridge"] = 100 * ridge.score(scaled[rest], y[rest])
     row["log_loss"], row["ece"] = probabilities_of(adapted, X[rest], y[rest])
     row["probe_log_loss"] = row["probe_ece"] = np.nan
-    if shots <= 32:  # the grid of the probe is slow with many rows
+    if probe is not None and shots <= 32:  # the grid of the probe is slow with many rows
         row["probe_log_loss"], row["probe_ece"] = probabilities_of(probe.adapt(X[few], y[few]), X[rest], y[rest])
     report = adapted.report_
     row["claim"] = 100 * report.loo_accuracy
@@ -108,7 +108,7 @@ def accuracy_table(rows: list[Row], shots_list: list[int]) -> Page:
     for data, own in families(rows).items():
         for key, title in MODELS.items():
             cells = [mean([r for r in own if r["shots"] == s], key) for s in shots_list]
-            body.append([data, title, *(f"{v:.1f}" for v in [*cells, mean(own, key)])])
+            body.append([data, title, *("" if np.isnan(v) else f"{v:.1f}" for v in [*cells, mean(own, key)])])
     return "Accuracy, %, by labels per class", head, body
 
 
@@ -162,8 +162,8 @@ def curve_table(rows: list[Row]) -> Page:
     return "Learning curve: predicted and measured accuracy at four times the labels", head, body
 
 
-def write_page(path: Path, pages: list[Page], command: str) -> None:
-    lines = ["# Adaptation without tuning, cell by cell", "", f"Written by `{command}`.", ""]
+def write_page(path: Path, pages: list[Page], command: str, title: str) -> None:
+    lines = [f"# {title}", "", f"Written by `{command}`.", ""]
     for title, head, body in pages:
         lines += [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(row) + " |" for row in body] + [""]
@@ -193,7 +193,8 @@ def main() -> None:
             table.add_row(*row)
         console.print(table)
     if args.out:
-        write_page(args.out, pages, f"python benchmarks/adapt_cells.py DATA --seeds {args.seeds}")
+        command = f"python benchmarks/adapt_cells.py DATA --seeds {args.seeds}"
+        write_page(args.out, pages, command, "Adaptation without tuning, cell by cell")
 
 
 if __name__ == "__main__":
