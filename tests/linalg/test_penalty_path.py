@@ -112,3 +112,13 @@ def test_mistakes_are_explained(change, message):
     Z, y, _, _ = _targets()
     with pytest.raises(ValueError, match=message):
         penalty_path.penalty_path(Z, y[:, :-1] if "y" in change else y, change.get("l2", PENALTIES))
+
+
+def test_problems_too_large_for_the_cache_go_the_plain_way(monkeypatch):
+    Z, y, weight, _ = _targets()
+    monkeypatch.setattr(fused, "WORTHWHILE", 0)
+    monkeypatch.setattr(fused, "LARGEST", Z[0].size - 1)
+    args = (y.astype(float), penalty_path.soft_labels(y, weight), weight, 1 / weight.sum(1), 0 * weight, PENALTIES)
+    assert fused.penalty_path(Z, *args, 1e-10) is None
+    monkeypatch.setattr(fused, "LARGEST", Z[0].size)
+    assert (fused.penalty_path(Z, *args, 1e-10) is None) == (not fused._has("numba"))

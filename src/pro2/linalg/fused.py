@@ -20,6 +20,7 @@ from pro2.linalg.moments import Array
 
 WORTHWHILE = 1 << 22  # numbers in the batch: below, the plain path ends before a kernel has been loaded
 WIDEST = 64  # features: beyond, LAPACK on single matrices is as fast
+LARGEST = 1 << 15  # numbers of one problem: beyond, four of them leave the second-level cache
 MAX_ITER = 100  # of one penalty of a path
 
 
@@ -32,7 +33,7 @@ def newton(
         return None
     if Z.shape[0] * Z.shape[1] * Z.shape[2] < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
         return None
-    if is_numpy_array(Z) and _has("numba"):
+    if _fits_lanes(Z):
         return _numba(space, y, c, offset, shape, tol, max_iter)
     if is_torch_array(Z) and Z.device.type == "cuda" and _has("triton"):
         from pro2.linalg import fused_triton
@@ -47,7 +48,7 @@ def penalty_path(
     """Slopes (T, L, p), intercepts, leave-one-out losses (T, L) and whether a target is open (T,); None as above."""
     if Z.shape[-1] > WIDEST or math.prod(Z.shape) * len(l2) < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
         return None
-    if not (is_numpy_array(Z) and _has("numba")):
+    if not _fits_lanes(Z):
         return None
     import numpy as np
 
@@ -71,6 +72,10 @@ def penalty_path(
 
     in_threads(walk, host_pieces(c, (T,), M * p) or [slice(0, T)])
     return theta.astype(Z.dtype), b.astype(Z.dtype), loss.astype(Z.dtype), open_
+
+
+def _fits_lanes(Z: Array) -> bool:
+    return bool(is_numpy_array(Z) and Z.shape[-1] * Z.shape[-2] <= LARGEST and _has("numba"))
 
 
 @cache
