@@ -18,9 +18,9 @@ from pro2.linalg.path_steps import conjugate_step, direct_step, factorise, low_r
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 DENSE = 48  # rows up to which a system is factorised
-RANK = 32  # of the part of K that the preconditioner of larger systems knows exactly
+RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
 REFINE = 4  # solutions in float32 that together make a step
-MEMORY = 3  # solutions whose span is searched for a start
+MEMORY = 4  # solutions whose span is searched for a start
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -93,7 +93,7 @@ def _best_in_span(rows: Any, past: Any, known: int, l2: float, b: float) -> floa
 
     The solutions are made orthonormal first (in the norm of the penalty), so that the penalty is l2 / 2 times squares.
     """
-    y, c, offset, a, s, f = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    y, c, offset, a, s, f, g, h, hs = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[7], rows[8], rows[9]
     M = len(y)
     n = max(known, 1)
     A, S = past[0, :n].copy(), past[1, :n].copy()
@@ -120,29 +120,28 @@ def _best_in_span(rows: Any, past: Any, known: int, l2: float, b: float) -> floa
         f[:] = offset + b
         for k in range(q):
             f += theta[k] * S[k]
-        new, H[:], r[:] = 0.0, 0.0, 0.0
-        for k in range(q):
-            H[k, k], r[k] = l2, l2 * theta[k]
-            new += 0.5 * l2 * theta[k] * theta[k]
+        new, H[q, q], r[q] = 0.0, 0.0, 0.0
         for i in range(M):
             e = np.exp(-abs(f[i]))
             high = 1 / (1 + e)
             p = high if f[i] >= 0 else e * high
-            new += c[i] * (max(f[i], 0.0) + np.log1p(e) - y[i] * f[i])
-            g, h = c[i] * (p - y[i]), c[i] * p * (1 - p)
-            r[q] += g
-            H[q, q] += h
-            for k in range(q):
-                r[k] += g * S[k, i]
-                H[q, k] += h * S[k, i]
-                for m in range(k + 1):
-                    H[k, m] += h * S[k, i] * S[m, i]
+            new += c[i] * (np.log(1 + e) + ((1 - y[i]) * f[i] if f[i] >= 0 else -y[i] * f[i]))
+            g[i], h[i] = c[i] * (p - y[i]), c[i] * p * (1 - p)
+            r[q] += g[i]
+            H[q, q] += h[i]
+        for k in range(q):
+            hs[:] = h * S[k]
+            r[k], H[q, k] = np.dot(g, S[k]) + l2 * theta[k], np.sum(hs)
+            new += 0.5 * l2 * theta[k] * theta[k]
+            for m in range(k + 1):
+                H[k, m] = np.dot(hs, S[m])
+            H[k, k] += l2
         if not new <= value:  # too long a step: half of it
             theta, b = 0.5 * (theta + old), 0.5 * (b + old_b)
             continue
         gain = value - new
         old, old_b, value = theta.copy(), b, new
-        if gain < 1e-3 * value or not small_solve(H, r):
+        if gain < 1e-2 * value or not small_solve(H, r):
             break
         theta = theta.copy()
         for k in range(q):
@@ -200,7 +199,7 @@ def _solve(
         if not residual > tol or stuck:
             break
         da[:], db, left = 0.0, 0.0, residual
-        goal = residual * max(0.1 * tol / residual, min(0.1, residual))
+        goal = residual * max(0.1 * tol / residual, min(0.1, 0.2 * residual))
         for _ in range(REFINE):
             missing = -np.sum(a) - np.sum(da)
             if low:
