@@ -1,6 +1,7 @@
 """A source table larger than memory: moments of a file on disk, against reading it and multiplying alone.
 
 Each way is a process of its own and starts with no page of the file in memory; ways take turns, forwards and backwards.
+On a busy machine processes do not get equal shares: the last row reads once and gives every block to both in turn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from harness import run
 
 D, ROWS = 1024, 32_768
 WAYS = ("read", "read + X'X", "moments")
+BOTH = "moments, beside read + X'X"
 
 
 def write(path: Path, gigabytes: float) -> int:
@@ -55,6 +57,9 @@ def once(way: str, path: Path) -> None:
     """One way in this process; prints seconds, processor seconds and peak resident megabytes."""
     from pro2.linalg.moments import SourceMoments
 
+    if way == BOTH:
+        side_by_side(path)
+        return
     labels = np.arange(ROWS) % 2
     start, cpu = time.perf_counter(), time.process_time()
     if way == "moments":
@@ -65,6 +70,29 @@ def once(way: str, path: Path) -> None:
             total += X.T @ X if way != "read" else X[0, 0]
     wall, used = time.perf_counter() - start, time.process_time() - cpu
     print(wall, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def side_by_side(path: Path) -> None:
+    """Both ways on every block, first one and then the other first; prints like `once`, for each."""
+    from pro2.linalg.moments import SourceMoments
+
+    labels, total, moments = np.arange(ROWS) % 2, np.zeros((D, D)), None
+    spent = np.zeros((3, 2))  # reading, product, moments: wall and processor seconds
+    last = np.array([time.perf_counter(), time.process_time()])
+    for i, X in enumerate(blocks(path)):
+        now = np.array([time.perf_counter(), time.process_time()])
+        spent[0] += now - last
+        for way in (1, 2) if i % 2 == 0 else (2, 1):
+            last = np.array([time.perf_counter(), time.process_time()])
+            if way == 1:
+                total += X.T @ X
+            else:
+                part = SourceMoments.from_arrays(X, labels[: len(X)])
+                moments = part if moments is None else moments + part
+            spent[way] += np.array([time.perf_counter(), time.process_time()]) - last
+        last = np.array([time.perf_counter(), time.process_time()])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(*(spent[0] + spent[1]), *(spent[0] + spent[2]), peak)
 
 
 def spawn(way: str, path: Path) -> tuple[float, ...]:
@@ -82,6 +110,7 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
         for turn in range(options.repeats):
             for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
                 runs[way].append(spawn(way, options.file))
+        both = spawn(BOTH, options.file)
     finally:
         options.file.unlink(missing_ok=True)
     rows = []
@@ -92,6 +121,10 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
     for row in rows:
         row["speed of read + X'X"] = rows[1]["seconds"] / row["seconds"]
         row["in cpu time"] = rows[1]["cpu seconds"] / row["cpu seconds"]
+    product, product_cpu, seconds, cpu, peak = both
+    rows.append({"what": BOTH, "GB": size, "seconds": seconds, "GB/s": size / seconds, "cpu seconds": cpu,
+                 "peak resident MB": peak, "speed of read + X'X": product / seconds,
+                 "in cpu time": product_cpu / cpu})  # fmt: skip
     return rows
 
 
@@ -99,7 +132,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--file", type=Path, default=Path("/var/tmp/pro2_stream.f32"), help="written, then deleted")
-    parser.add_argument("--once", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--once", choices=(*WAYS, BOTH), help=argparse.SUPPRESS)
 
 
 if __name__ == "__main__":
