@@ -127,8 +127,11 @@ def alignment_basis(
     for _ in range(n_steps):
         W, b = optimiser.step([W, b], [*_loss_gradient(X, targets, c, W, b, alignment)])
     rows = xp.astype(W / xp.sqrt(xp.sum(W * W, axis=1, keepdims=True)), xp.float64)
-    moments = SourceMoments.from_arrays(X, y, sample_weight, classes=range(n_classes))
-    return Basis(rows, direction_scores(rows, moments), n_components)
+    # along the rows only: as many features as there are rows tell the scores
+    along = SourceMoments.from_arrays(X @ xp.matrix_transpose(xp.astype(rows, X.dtype)), y, sample_weight,
+                                      classes=range(n_classes))  # fmt: skip
+    eye = xp.eye(n_components, dtype=rows.dtype, device=device(rows))
+    return Basis(rows, direction_scores(eye, along), n_components)
 
 
 def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: float) -> tuple[Array, Array]:

@@ -18,6 +18,7 @@ from pro2.linalg.path_steps import conjugate_step, direct_step, factorise, low_r
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 DENSE = 48  # rows up to which a system is factorised
+LOW = 64  # rank of K up to which steps are taken as in feature space
 RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
 REFINE = 4  # solutions in float32 that together make a step
 MEMORY = 4  # solutions whose span is searched for a start
@@ -35,8 +36,7 @@ def solve_paths(
     for t in range(K.shape[0]):
         rows[0], rows[1], rows[2] = y[t], c[t], offset[t]
         _centre(K[t], rows, gram)
-        F, rest = low_rank(gram, min(RANK, M // 3) if M <= DENSE else RANK)
-        low = np.max(rest) == 0
+        F, rest, low = low_rank(gram, min(LOW, M // 3), RANK)
         if not low and M > DENSE:
             single[:] = gram
         F32, rest32 = F.astype(np.float32), rest.astype(np.float32)

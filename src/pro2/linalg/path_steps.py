@@ -41,14 +41,8 @@ def low_step(F: Any, rows: Any, l2: float, missing: float) -> float:
     """Where K = F'F has k rows: through the factor of A = l2 I + F h F', as in feature space."""
     h, r = rows[8], rows[11]
     k, M = F.shape
-    A, x, t = np.empty((k, k)), np.dot(F, r), np.dot(F, h)
-    scaled = F * h
+    A, x, t = np.dot(F * h, F.T), np.dot(F, r), np.dot(F, h)
     for j in range(k):
-        for m in range(j + 1):
-            v = 0.0
-            for i in range(M):
-                v += scaled[j, i] * F[m, i]
-            A[j, m] = v
         A[j, j] += l2
     if not _factor(A):
         return np.nan
@@ -118,18 +112,23 @@ def solve_factor(L: Any, x: Any) -> None:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def low_rank(K: Any, most: int) -> tuple[Any, Any]:
-    """Pivoted Cholesky: K ~ F'F + diag(rest) with F (k, M), k at most `most`, exact on the diagonal."""
+def low_rank(K: Any, most: int, early: int) -> tuple[Any, Any, bool]:
+    """Pivoted Cholesky: K ~ F'F + diag(rest) with F (k, M), exact on the diagonal; whether that is all of K.
+
+    It is all of K with at most `most` rows; where it is not, the first `early` rows are given.
+    """
     M = K.shape[0]
     F, rest = np.empty((min(most, M), M)), np.empty(M)
     for i in range(M):
         rest[i] = K[i, i]
     floor = 1e-15 * M * np.max(rest) if M else 0.0
-    k = 0
+    k, then = 0, rest.copy()
     while k < F.shape[0]:
         pivot = np.argmax(rest)
         if not rest[pivot] > floor:
             break
+        if k == early:
+            then[:] = rest
         row = F[k]
         row[:] = K[pivot]
         for m in range(k):
@@ -142,10 +141,9 @@ def low_rank(K: Any, most: int) -> tuple[Any, Any]:
             rest[i] = max(rest[i] - row[i] * row[i], 0.0)
         rest[pivot] = 0.0
         k += 1
-    for i in range(M):
-        if rest[i] <= floor:
-            rest[i] = 0.0
-    return F[:k].copy(), rest
+    if np.max(rest) <= floor:
+        return F[:k].copy(), 0.0 * rest, True
+    return F[: min(k, early)].copy(), then if k > early else rest, False
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
