@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pro2.experiments.problems import load_problems
 from pro2.experiments.results import ResultStore
 from pro2.experiments.run import estimate_sweep, run_sweep
 from pro2.experiments.view import read_view
+from pro2.linalg import paths
 
 from .conftest import write_birds
 
@@ -286,3 +288,19 @@ def test_shifted_gaussians_show_the_paper_s_nullspace_curves(tmp_path: Path) -> 
     assert norms["id", 1] < norms["near", 1] < norms["far", 1]
     assert norms["far", 1] > 0.8
     assert all(norms[t, 20] < 1e-6 for t in ("id", "near", "far"))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_do_not_depend_on_what_the_process_did_before(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """The compiled solver rounds otherwise than the plain one; which is used follows from the plan alone."""
+    pytest.importorskip("numba")
+    plan = parse_plan(plan_values)
+    monkeypatch.setattr(paths, "WORTHWHILE", 0 if compiled else 1 << 60)
+    monkeypatch.delitem(sys.modules, "pro2.linalg.path_numba", raising=False)
+    run_sweep(plan, tmp_path / "first", data=table_folder)
+    assert ("pro2.linalg.path_numba" in sys.modules) == compiled
+    assert paths.load()
+    run_sweep(plan, tmp_path / "second", data=table_folder)
+    assert _rows(tmp_path / "first") == _rows(tmp_path / "second")

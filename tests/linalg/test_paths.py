@@ -154,6 +154,17 @@ def test_switched_off_or_too_large_the_plain_path_is_used(compiled, monkeypatch)
     assert not paths.serves(np.empty(0), 10, 10**9)
 
 
+def test_who_asks_for_a_way_gets_it_whatever_is_loaded(compiled):
+    """Else the rounding of a sweep would depend on what its process did before."""
+    with paths.using(False):
+        assert not paths.serves(np.empty(0), 256, 10**6)
+        with paths.using(True):
+            assert paths.serves(np.empty(0), 4, 1)
+            assert not paths.serves(np.empty(0), paths.MOST_ROWS + 1, 1)
+        assert not paths.serves(np.empty(0), 4, 1)
+    assert paths.serves(np.empty(0), 4, 1)
+
+
 def test_small_work_does_not_load_the_kernel(compiled, monkeypatch):
     monkeypatch.delitem(paths.sys.modules, paths._KERNEL)
     assert not paths.serves(np.empty(0), 16, 143)

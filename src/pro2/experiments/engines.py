@@ -47,11 +47,14 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def execute(batch: Batch, problem: Problem, prepared: Callable[[], Mapping[Any, Any]]) -> Outcome:
-    """Run one batch and catch what it raises."""
+def execute(
+    batch: Batch, problem: Problem, prepared: Callable[[], Mapping[Any, Any]], compiled: bool = False
+) -> Outcome:  # fmt: skip
+    """Run one batch and catch what it raises; `compiled` says which solver, so that every worker rounds alike."""
     start = time.perf_counter()
     try:
-        columns = run_batch(problem, batch, prepared())
+        with paths.using(compiled):
+            columns = run_batch(problem, batch, prepared())
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         return Outcome(batch, None, time.perf_counter() - start, message, traceback.format_exc())
@@ -73,8 +76,7 @@ class LocalEngine:
         self, problems: Mapping[str, Problem], n_workers: int | None = None, compiled: bool = False
     ) -> None:  # fmt: skip
         self.n_workers = n_workers or available_cores()
-        if compiled:
-            paths.load()
+        self._compiled = compiled and paths.load()
         self._problems = problems
         self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
         self._lock = threading.Lock()
@@ -87,7 +89,8 @@ class LocalEngine:
             try:
                 for batch in batches:
                     problem = self._problems[batch.data]
-                    running.add(pool.submit(execute, batch, problem, partial(self._prepare, batch)))
+                    prepared = partial(self._prepare, batch)
+                    running.add(pool.submit(execute, batch, problem, prepared, self._compiled))
                     if len(running) > self.n_workers:
                         done, running = wait(running, return_when=FIRST_COMPLETED)
                         yield from (future.result() for future in done)

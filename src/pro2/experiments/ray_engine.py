@@ -66,7 +66,7 @@ class RayEngine:
         if (data, key) not in self._prepared:
             while len(self._prepared) >= _KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
-            self._prepared[data, key] = self._prepare_task.remote(self._problems[data], key)
+            self._prepared[data, key] = self._prepare_task.remote(self._problems[data], key, self._compiled)
         return self._prepared[data, key]
 
     def _next(self, running: dict[Any, Batch]) -> Outcome:
@@ -87,20 +87,18 @@ class RayEngine:
             self._ray.shutdown()
 
 
-def _prepare(problem: Problem, key: PreparedKey) -> Any:
+def _prepare(problem: Problem, key: PreparedKey, compiled: bool) -> Any:
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):
+    with threadpool_limits(1), paths.using(compiled and paths.load()):
         return prepare_method(problem, key)
 
 
 def _run(batch: Batch, problem: Problem, compiled: bool, keys: list[PreparedKey], *prepared: Any) -> Outcome:
     from threadpoolctl import threadpool_limits
 
-    if compiled:
-        paths.load()
     with threadpool_limits(1):
-        return execute(batch, problem, lambda: dict(zip(keys, prepared)))
+        return execute(batch, problem, lambda: dict(zip(keys, prepared)), compiled and paths.load())
 
 
 def _import_ray() -> Any:

@@ -2,7 +2,7 @@
 
 It replaces `newton` for `Dual` problems and the leverages of `pro2.linalg.selection`, with the same results; what it
 leaves open goes to the plain path. Loading numba takes longer than a few small paths, so the kernel is used where the
-work pays for that or where `load` (or earlier work) has loaded it already.
+work pays for that or where `load` (or earlier work) has loaded it already; `using` decides otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import importlib.util
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -25,6 +28,17 @@ WORTHWHILE = 1 << 24  # problems times M^2: below, the plain path ends before a 
 SPLIT = 1 << 20  # the same of one thread, at least
 
 _KERNEL = "pro2.linalg.path_numba"
+_asked: ContextVar[bool | None] = ContextVar("compiled", default=None)
+
+
+@contextmanager
+def using(compiled: bool) -> Iterator[None]:
+    """Decide for all work inside, whatever its size and whatever has been loaded: equal work then rounds alike."""
+    token = _asked.set(compiled)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
 
 
 def load() -> bool:
@@ -39,7 +53,8 @@ def serves(like: Array, M: int, n_problems: int) -> bool:
     """Whether `newton` would take so many problems of M rows, in arrays of this kind."""
     if not is_numpy_array(like) or not 1 <= M <= MOST_ROWS or not _available():
         return False
-    return _KERNEL in sys.modules or n_problems * M * M >= WORTHWHILE
+    asked = _asked.get()
+    return asked if asked is not None else _KERNEL in sys.modules or n_problems * M * M >= WORTHWHILE
 
 
 def newton(
