@@ -138,17 +138,19 @@ def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: 
     """Gradient in (W, b) of sum_i logloss_i + alignment * sum_i mean_{j != i} sum_n c_n g_i(x_n)'g_j(x_n)."""
     xp = array_namespace(X)
     p = 1.0 / (1.0 + xp.exp(-xp.clip(X @ xp.matrix_transpose(W) + b, -40.0, 40.0)))
-    in_z = c[:, None] * (p - T)  # d loss / d logit, (N, d)
+    in_z = p - T  # d loss / d logit, (N, d), before the weights
     d = W.shape[0]
     if alignment == 0 or d == 1:
+        in_z = c[:, None] * in_z
         return xp.matrix_transpose(in_z) @ X, xp.sum(in_z, axis=0)
     off = (1.0 - xp.eye(d, dtype=X.dtype, device=device(X))) * (alignment / (d - 1))
-    side = xp.where(p > 0.5, xp.ones_like(p), -xp.ones_like(p))
-    V = side * p * (1.0 - p)
+    q = 1.0 - p
+    spread = p * q
+    V = xp.where(p > 0.5, spread, -spread)
     H = xp.matrix_transpose(V) @ (c[:, None] * V) * off
-    G = (W @ xp.matrix_transpose(W)) * off
+    G = (W @ xp.matrix_transpose(W)) * (2.0 * off)
     # through V: dV/dz = side p (1 - p)(1 - 2p)
-    in_z = in_z + 2.0 * c[:, None] * (V @ G) * V * (1.0 - 2.0 * p)
+    in_z = c[:, None] * (in_z + (V @ G) * V * (q - p))
     return xp.matrix_transpose(in_z) @ X + 2.0 * (H @ W), xp.sum(in_z, axis=0)
 
 
