@@ -165,10 +165,12 @@ def test_who_asks_for_a_way_gets_it_whatever_is_loaded(compiled):
     assert paths.serves(np.empty(0), 4, 1)
 
 
-def test_small_work_does_not_load_the_kernel(compiled, monkeypatch):
+def test_small_work_does_not_load_the_kernel_nor_compile_it(compiled, monkeypatch):
     monkeypatch.delitem(paths.sys.modules, paths._KERNEL)
-    assert not paths.serves(np.empty(0), 16, 143)
-    assert paths.serves(np.empty(0), 256, 1000)
+    for before, n in ((True, 256), (False, 4096)):
+        monkeypatch.setattr(paths, "_compiled_before", lambda before=before: before)
+        assert not paths.serves(np.empty(0), 256, n - 1)
+        assert paths.serves(np.empty(0), 256, n)
 
 
 @pytest.mark.parametrize("M", [16, 64, 200])

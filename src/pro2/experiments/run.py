@@ -155,7 +155,7 @@ def estimate_sweep(
 def _is_long(batches: list[Batch], problems: dict[str, Problem]) -> bool:
     """Whether the plan as a whole pays for a compiled solver: a part of it that is left over is solved alike."""
     sizes = ((b.shots * problems[b.data].n_classes) ** 2 for b in batches)
-    return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= paths.WORTHWHILE
+    return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= paths.LONG
 
 
 def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, memory: int) -> int:

@@ -26,9 +26,13 @@ MEMORY = 4  # solutions whose span is searched for a start
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def solve_paths(
-    K: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, a: Any, b: Any, kkt: Any, n_iter: Any
-) -> None:
-    """Solve K (T, M, M), y, c and offset (T, M), l2 (T, J). Fills a (T, J, M), b, kkt and n_iter (T, J)."""
+    K: Any, y: Any, c: Any, offset: Any, l2: Any, order: Any, tol: float, max_iter: int, a: Any, b: Any, kkt: Any,
+    n_iter: Any,
+) -> None:  # fmt: skip
+    """Solve K (T, M, M), y, c and offset (T, M), l2 and the order to take it in (T, J), strongest first.
+
+    Fills a (T, J, M), b, kkt and n_iter (T, J).
+    """
     M = K.shape[1]
     rows, past, half = np.zeros((13, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
     square = np.empty((M, M) if M <= DENSE else (1, 1))
@@ -42,7 +46,7 @@ def solve_paths(
         F32, rest32 = F.astype(np.float32), rest.astype(np.float32)
         _first_direction(gram, rows, past)
         known, b_now = 0, 0.0
-        for j in np.argsort(-l2[t]):
+        for j in order[t]:
             penalty = float(l2[t, j])
             b_now = _best_in_span(rows, past, known, penalty, b_now)
             b_now, kkt[t, j], n_iter[t, j] = _solve(

@@ -1,8 +1,9 @@
 """Chooses the compiled kernel for probes that share a Gram matrix: NumPy arrays on the host, numba installed.
 
 It replaces `newton` for `Dual` problems and the leverages of `pro2.linalg.selection`, with the same results; what it
-leaves open goes to the plain path. Loading numba takes longer than a few small paths, so the kernel is used where the
-work pays for that or where `load` (or earlier work) has loaded it already; `using` decides otherwise.
+leaves open goes to the plain path. Loading numba takes longer than a few small paths, and compiling the kernel (once an
+installation) much longer: it is used where the work pays for that, or where `load` or earlier work has loaded it
+already. `using` decides otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from pro2.linalg.moments import Array
 
 MOST_ROWS = 512  # beyond, K leaves the cache
 WORTHWHILE = 1 << 24  # problems times M^2: below, the plain path ends before a kernel has been loaded
+LONG = 1 << 28  # the same, where it has to be compiled first, which takes most of a minute
 SPLIT = 1 << 20  # the same of one thread, at least
 
 _KERNEL = "pro2.linalg.path_numba"
@@ -54,7 +57,9 @@ def serves(like: Array, M: int, n_problems: int) -> bool:
     if not is_numpy_array(like) or not 1 <= M <= MOST_ROWS or not _available():
         return False
     asked = _asked.get()
-    return asked if asked is not None else _KERNEL in sys.modules or n_problems * M * M >= WORTHWHILE
+    if asked is not None or _KERNEL in sys.modules:
+        return asked is not False
+    return n_problems * M * M >= (WORTHWHILE if _compiled_before() else LONG)
 
 
 def newton(
@@ -72,12 +77,14 @@ def newton(
     T = math.prod(lead)
     K, y, c, offset = (_flat(a, lead if alone else (*lead, 1), k) for a, k in data)
     l2 = _flat(space.l2, shape, 0).reshape(T, J)
+    order = np.argsort(-l2, axis=1)
     theta, b, kkt = np.empty((T, J, M)), np.empty((T, J)), np.empty((T, J))
     n_iter = np.zeros((T, J), np.int64)
     solve: Any = path_numba.solve_paths
 
     def part(at: slice) -> None:
-        solve(K[at], y[at], c[at], offset[at], l2[at], tol, max_iter, theta[at], b[at], kkt[at], n_iter[at])
+        data = (K[at], y[at], c[at], offset[at], l2[at], order[at])
+        solve(*data, tol, max_iter, theta[at], b[at], kkt[at], n_iter[at])
 
     _spread(part, T, J * M * M)
     dtype = space.K.dtype
@@ -117,6 +124,12 @@ def _flat(a: Any, lead: tuple[int, ...], k: int) -> Any:
     own = a.shape[a.ndim - k :]
     whole = np.broadcast_to(a, (*lead, *own)).reshape(-1, *own)
     return np.require(whole, np.float64, ["C", "W"])
+
+
+@cache
+def _compiled_before() -> bool:
+    """Whether numba has kept the kernel where it keeps it by default: beside the module."""
+    return any((Path(__file__).parent / "__pycache__").glob("path_numba.solve_paths-*.nbi"))
 
 
 @cache
