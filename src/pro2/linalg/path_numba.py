@@ -22,6 +22,7 @@ LOW = 64  # rank of K up to which steps are taken as in feature space
 RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
 REFINE = 4  # solutions in float32 that together make a step
 MEMORY = 4  # solutions whose span is searched for a start
+SMALL = 16  # rows up to which another Newton step costs less than a longer search
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -58,7 +59,7 @@ def solve_paths(
             for m in range(MEMORY - 1, 0, -1):
                 past[:, m] = past[:, m - 1]
             past[0, 0], past[1, 0] = rows[3], rows[4]
-            known = min(MEMORY, known + 1)
+            known = min(MEMORY if M > SMALL else 2, known + 1)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
