@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
+def _waits_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """The sweep may be over before the cluster has noticed that a node is gone."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.2)
+    return condition()
+
+
 def test_a_dying_node_changes_no_row(
     cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -48,7 +57,7 @@ def test_a_dying_node_changes_no_row(
 
     assert sum(node["Alive"] for node in ray.nodes()) == 2
     on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
-    assert sum(node["Alive"] for node in ray.nodes()) == 1
+    assert _waits_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     assert on_ray.n_failed == 0
     here = run_sweep(plan, tmp_path / "local", data=table_folder)
     assert on_ray.n_done == here.n_done
