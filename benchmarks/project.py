@@ -182,9 +182,7 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[1, 64, 256, 1024])
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument(
-        "--no-peers", action="store_true", help="leave out the paper, scikit-learn and skglm"
-    )
+    parser.add_argument("--no-peers", action="store_true", help="leave out the paper, scikit-learn and skglm")
     parser.add_argument("--large", action="store_true", help="also 162,770 rows, two and 62 classes (0.8 GB)")
 
 
