@@ -50,10 +50,10 @@ def probabilities_of(classifier: object, X: np.ndarray, y: np.ndarray) -> tuple[
     return float(loss), calibration_error(P.max(axis=1), P.argmax(axis=1) == y)
 
 
-def run_task(task: Task, shots_list: list[int], n_seeds: int) -> list[Row]:
+def run_task(task: Task, shots_list: list[int], n_seeds: int, with_probe: bool = True) -> list[Row]:
     X, y = task.X, task.y
     model = ProjectAndProbe().fit(X[task.source], y[task.source])
-    probe = LinearProbe().fit(X[task.source], y[task.source])
+    probe = LinearProbe().fit(X[task.source], y[task.source]) if with_probe else None
     deviation = X[task.source].std(axis=0)
     scaled = X / np.maximum(deviation, 0.1 * deviation.mean())
     rows: list[Row] = []
@@ -162,6 +162,14 @@ def curve_table(rows: list[Row]) -> Page:
     return "Learning curve: predicted and measured accuracy at four times the labels", head, body
 
 
+def show(console: Console, pages: list[Page]) -> None:
+    for title, head, body in pages:
+        table = Table(*head, title=title)
+        for row in body:
+            table.add_row(*row)
+        console.print(table)
+
+
 def write_page(path: Path, pages: list[Page], command: str, title: str) -> None:
     lines = [f"# {title}", "", f"Written by `{command}`.", ""]
     for title, head, body in pages:
@@ -186,12 +194,7 @@ def main() -> None:
         if args.rows:
             args.rows.write_text(json.dumps(rows))
     pages = [accuracy_table(rows, args.shots), calibration_table(rows), shortfall_table(rows), curve_table(rows)]
-    console = Console(width=150)
-    for title, head, body in pages:
-        table = Table(*head, title=title)
-        for row in body:
-            table.add_row(*row)
-        console.print(table)
+    show(Console(width=150), pages)
     if args.out:
         command = f"python benchmarks/adapt_cells.py DATA --seeds {args.seeds}"
         write_page(args.out, pages, command, "Adaptation without tuning, cell by cell")

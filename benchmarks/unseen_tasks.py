@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from adapt_cells import Page, Row, accuracy_table, run_draw, shortfall_table, write_page
+from adapt_cells import Page, Row, accuracy_table, run_task, shortfall_table, show, write_page
 from real_tasks import CELEBA, Task
 from rich.console import Console
-from rich.table import Table
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from pro2 import ProjectAndProbe
 from pro2.data.shifts import group_targets
 
 SHOTS = {2: (2, 8, 32), 3: (2, 8), 4: (2, 8), 10: (1, 4)}  # by number of classes
@@ -102,37 +100,20 @@ def faces(folder: Path) -> Iterator[Task]:
     )
 
 
-def run(task: Task, n_seeds: int) -> list[Row]:
-    model = ProjectAndProbe().fit(task.X[task.source], task.y[task.source])
-    deviation = task.X[task.source].std(axis=0)
-    scaled = task.X / np.maximum(deviation, 0.1 * deviation.mean())
-    rows = []
-    for target in task.targets:
-        for shots in SHOTS[len(model.classes_)]:
-            draws = task.draws(target, shots, n_seeds)
-            seeds = [run_draw(model, None, task, scaled, d.few, d.rest, shots) for d in draws]
-            if seeds:
-                mean = {k: float(np.mean([s[k] for s in seeds])) for k in ("ours", "source", "ridge", "claim")}
-                rows.append({"task": task.name, "target": target, "shots": shots, **mean})
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    console, rows = Console(width=150), []
+    console = Console(width=150)
+    rows: list[Row] = []
     for task in (*digits(), *tables(), *gaussians(), *(faces(args.data) if args.data else ())):
         console.print(task.name)
-        rows += run(task, args.seeds)
+        shots = SHOTS[len(np.unique(task.y[task.source]))]
+        rows += run_task(task, list(shots), args.seeds, with_probe=False)
     pages: list[Page] = [accuracy_table(rows, sorted({r["shots"] for r in rows})), shortfall_table(rows)]
-    for title, head, body in pages:
-        table = Table(*head, title=title)
-        for row in body:
-            table.add_row(*row)
-        console.print(table)
+    show(console, pages)
     if args.out:
         command = f"python benchmarks/unseen_tasks.py DATA --seeds {args.seeds}"
         write_page(args.out, pages, command, "Adaptation without tuning, on problems not used to choose it")

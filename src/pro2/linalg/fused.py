@@ -31,11 +31,11 @@ def newton(
     Z = space.Z
     if len(shape) != 1 or Z.ndim != 3 or Z.shape[0] != shape[0] or Z.shape[-1] > WIDEST:
         return None
-    if Z.shape[0] * Z.shape[1] * Z.shape[2] < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
+    if Z.shape[0] * Z.shape[1] * Z.shape[2] < WORTHWHILE:
         return None
     if _fits_lanes(Z):
         return _numba(space, y, c, offset, shape, tol, max_iter)
-    if is_torch_array(Z) and Z.device.type == "cuda" and _has("triton"):
+    if is_torch_array(Z) and Z.device.type == "cuda" and available("triton"):
         from pro2.linalg import fused_triton
 
         return fused_triton.newton(space, y, c, offset, shape, tol, max_iter)
@@ -46,9 +46,7 @@ def penalty_path(
     Z: Array, y: Array, targets: Array, w: Array, unit: Array, offset: Array, l2: Sequence[float], tol: float
 ) -> tuple[Array, Array, Array, Array] | None:
     """Slopes (T, L, p), intercepts, leave-one-out losses (T, L) and whether a target is open (T,); None as above."""
-    if Z.shape[-1] > WIDEST or math.prod(Z.shape) * len(l2) < WORTHWHILE or os.environ.get("PRO2_FUSED") == "0":
-        return None
-    if not _fits_lanes(Z):
+    if Z.shape[-1] > WIDEST or math.prod(Z.shape) * len(l2) < WORTHWHILE or not _fits_lanes(Z):
         return None
     import numpy as np
 
@@ -75,7 +73,12 @@ def penalty_path(
 
 
 def _fits_lanes(Z: Array) -> bool:
-    return bool(is_numpy_array(Z) and Z.shape[-1] * Z.shape[-2] <= LARGEST and _has("numba"))
+    return bool(is_numpy_array(Z) and Z.shape[-1] * Z.shape[-2] <= LARGEST and available("numba"))
+
+
+def available(module: str) -> bool:
+    """Whether kernels may use this compiler: it is installed, and PRO2_FUSED=0 does not switch them off."""
+    return _has(module) and os.environ.get("PRO2_FUSED") != "0"
 
 
 @cache

@@ -286,14 +286,27 @@ class Problem:
         return (V @ xp.matrix_transpose(back)) @ Z, b, kkt, n_iter
 
 
+def soft_labels(y: Array, weight: Array) -> Array:
+    """Codes 0 and 1 as numbers (..., M); where a class has no row it gets half a pseudo-count."""
+    xp = array_namespace(weight)
+    one = xp.astype(y == 1, weight.dtype)
+    absent = [
+        PSEUDO_COUNT * xp.astype(xp.sum(weight * part, axis=-1, keepdims=True) == 0, weight.dtype)
+        for part in (1.0 - one, one)
+    ]
+    rows = xp.sum(weight, axis=-1, keepdims=True)
+    return (one * rows + absent[1]) / (rows + absent[0] + absent[1])
+
+
 def _soft_targets(xp: Any, y: Array, c: Array, n_classes: int) -> Array:
     """(..., M) for two classes, (..., M, K) for more; one-hot where every class has a row."""
+    if n_classes == 2:
+        return soft_labels(y, c)
     onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), c.dtype)
     mass = xp.sum(c[..., None] * onehot, axis=-2, keepdims=True)
     absent = xp.astype(mass == 0, c.dtype) * PSEUDO_COUNT
     rows = xp.sum(c, axis=-1)[..., None, None]
-    onehot = (onehot * rows + absent) / (rows + xp.sum(absent, axis=-1, keepdims=True))
-    return onehot[..., 1] if n_classes == 2 else onehot
+    return (onehot * rows + absent) / (rows + xp.sum(absent, axis=-1, keepdims=True))
 
 
 def _row_space(xp: Any, K: Array) -> tuple[Array, Array]:

@@ -8,9 +8,8 @@ already. `using` decides otherwise.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
+from pro2.linalg import fused
 from pro2.linalg.batches import in_threads
 from pro2.linalg.moments import Array
 
@@ -46,7 +46,7 @@ def using(compiled: bool) -> Iterator[None]:
 
 def load() -> bool:
     """Load the kernel now, for work in many small calls; False where numba is not installed or switched off."""
-    if not _available():
+    if not fused.available("numba"):
         return False
     importlib.import_module(_KERNEL)
     return True
@@ -54,7 +54,7 @@ def load() -> bool:
 
 def serves(like: Array, M: int, n_problems: int) -> bool:
     """Whether `newton` would take so many problems of M rows, in arrays of this kind."""
-    if not is_numpy_array(like) or not 1 <= M <= MOST_ROWS or not _available():
+    if not is_numpy_array(like) or not 1 <= M <= MOST_ROWS or not fused.available("numba"):
         return False
     asked = _asked.get()
     if asked is not None or _KERNEL in sys.modules:
@@ -130,12 +130,3 @@ def _flat(a: Any, lead: tuple[int, ...], k: int) -> Any:
 def _compiled_before() -> bool:
     """Whether numba has kept the kernel where it keeps it by default: beside the module."""
     return any((Path(__file__).parent / "__pycache__").glob("path_numba.solve_paths-*.nbi"))
-
-
-@cache
-def _installed() -> bool:
-    return importlib.util.find_spec("numba") is not None
-
-
-def _available() -> bool:
-    return _installed() and os.environ.get("PRO2_FUSED") != "0"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import fused
-from pro2.linalg.logistic import PSEUDO_COUNT, fit_logistic
+from pro2.linalg.logistic import fit_logistic, soft_labels
 from pro2.linalg.moments import Array
 from pro2.linalg.newton import sigmoid
 from pro2.linalg.selection import loo_loss, loo_path
@@ -68,16 +68,6 @@ def penalty_path(
         again = _plain(Z[i, ...], y[i, ...], l2, w[i, ...], unit[i], prior_mean)
         coef[i, ...], b[i, ...], loss[i, ...] = again
     return PenaltyPath(coef, b, loss)
-
-
-def soft_labels(y: Array, weight: Array) -> Array:
-    """Codes 0 and 1 as numbers; where a class has no row it gets half a pseudo-count, as in `fit_logistic`."""
-    xp = array_namespace(weight)
-    one = xp.astype(y == 1, weight.dtype)
-    mass = [xp.sum(weight * part, axis=-1, keepdims=True) for part in (1.0 - one, one)]
-    absent = [PSEUDO_COUNT * xp.astype(m == 0, weight.dtype) for m in mass]
-    rows = mass[0] + mass[1]
-    return (one * rows + absent[1]) / (rows + absent[0] + absent[1])
 
 
 def _plain(Z: Array, y: Array, l2: Sequence[float], w: Array, unit: Array, prior_mean: Array | None) -> PenaltyPath:
