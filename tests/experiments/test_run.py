@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pro2.data.shifts import draw
 from pro2.estimators import Projection
-from pro2.experiments import parse_plan
+from pro2.experiments import engines, parse_plan
 from pro2.experiments.expand import expand, missing
 from pro2.experiments.memory import batch_bytes, parse_memory, split
 from pro2.experiments.problems import load_problems
@@ -304,3 +305,26 @@ def test_rows_do_not_depend_on_what_the_process_did_before(
     assert paths.load()
     run_sweep(plan, tmp_path / "second", data=table_folder)
     assert _rows(tmp_path / "first") == _rows(tmp_path / "second")
+
+
+def test_a_long_fit_on_source_holds_up_no_other_method(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit of the first method ends only after all batches of the others have run; both workers go on meanwhile."""
+    others_ran, n_others = threading.Event(), [0]
+    prepare, run = engines.prepare_method, engines.run_batch
+
+    def slow(problem: Any, key: Any) -> Any:
+        assert key.method != "pro2" or others_ran.wait(60)
+        return prepare(problem, key)
+
+    def counted(problem: Any, batch: Any, prepared: Any) -> Any:
+        n_others[0] += batch.method.name != "pro2"
+        if n_others[0] == 3 * 2 * 2:  # targets, shots, methods
+            others_ran.set()
+        return run(problem, batch, prepared)
+
+    monkeypatch.setattr(engines, "prepare_method", slow)
+    monkeypatch.setattr(engines, "run_batch", counted)
+    summary = run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=2)
+    assert (summary.n_failed, summary.n_done) == (0, summary.n_runs)

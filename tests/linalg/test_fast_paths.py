@@ -142,6 +142,31 @@ def test_lapack_basis_equals_the_plain_one(monkeypatch, kind, ridge, n):
     np.testing.assert_allclose(fast.components[:m], plain.components[:m], atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 5, 200])
+def test_products_in_the_other_blas_equal_those_of_numpy(dtype, n):
+    rng = np.random.default_rng(n)
+    A, B = rng.standard_normal((n, 7)).astype(dtype), rng.standard_normal((7, 140)).astype(dtype)
+    close = {"rtol": 0, "atol": 30 * np.finfo(dtype).eps * n}
+    for left in (A, np.asfortranarray(A)):
+        for right in (B, np.asfortranarray(B)):
+            got = lapack.matmul(left, right)
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, A @ B, **close)
+    square = lapack.gram(np.ascontiguousarray(B.T @ A.T @ A @ B)[:n])
+    np.testing.assert_array_equal(square, square.T)
+    np.testing.assert_allclose(lapack.gram(A), A.T @ A, **close)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (6, 9), (100, 128)])
+def test_orthonormal_rows_are_those_of_qr(shape):
+    A = np.random.default_rng(3).standard_normal(shape)
+    Q, R = np.linalg.qr(A.T)
+    np.testing.assert_allclose(lapack.orthonormal_rows(A.copy()), (Q * np.sign(np.diag(R))).T, atol=1e-11)
+    with pytest.raises(np.linalg.LinAlgError, match="first 2 rows"):
+        lapack.orthonormal_rows(np.ones((2, 4)))
+
+
 def test_cholesky_inverse_is_symmetric_exact_and_says_when_it_cannot():
     rng = np.random.default_rng(0)
     for D in (1, 5, 128, 300):

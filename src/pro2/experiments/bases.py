@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pro2.estimators.projection import DEFAULT_RIDGE, Projection, input_scale
 from pro2.experiments.heads import Features
@@ -69,18 +68,12 @@ def _source_scaling(problem: Problem, scale: str | None) -> tuple[np.ndarray, np
 
 @lru_cache(maxsize=16)
 def _random_rows(n: int, width: int, seed: int | None) -> np.ndarray:
-    """The rows of `random_basis` without its scores; they depend on no data, so data sets share them.
+    """They depend on no data, so data sets share them."""
+    from pro2.linalg.baseline_bases import random_rows
 
-    Cholesky of the Gram matrix gives the same rows as QR with a positive diagonal, three times as fast; a Gaussian
-    matrix is well conditioned enough for it unless it is square.
-    """
-    A = np.random.default_rng(seed).standard_normal((n, width))
-    if n > 0.9 * width:
-        Q, R = np.linalg.qr(A.T)
-        return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
-    rows = solve_triangular(np.linalg.cholesky(A @ A.T), A, lower=True)
+    rows = random_rows(n, width, seed)
     rows.flags.writeable = False
-    return np.asarray(rows)
+    return rows
 
 
 def _from_moments(name: str) -> Callable[..., Features]:

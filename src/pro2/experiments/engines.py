@@ -7,14 +7,14 @@ an outcome, not the end of the sweep.
 from __future__ import annotations
 
 import os
-import threading
 import time
 import traceback
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from pro2.experiments.batches import prepare_method, run_batch
@@ -23,7 +23,8 @@ from pro2.experiments.methods import prepared_keys
 from pro2.experiments.problems import Problem
 from pro2.linalg import paths
 
-_KEPT = 32
+_KEPT = 32  # fits on source, beyond those of the batch at hand
+_AHEAD = 64  # batches put aside while the fit that they need is being made; they count as taken
 
 
 @dataclass(frozen=True)
@@ -79,48 +80,64 @@ class LocalEngine:
         self._compiled = compiled and paths.load()
         self._problems = problems
         self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
-        self._lock = threading.Lock()
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
         from threadpoolctl import threadpool_limits
 
+        source, waiting = iter(batches), deque[Batch]()
         with threadpool_limits(1), ThreadPoolExecutor(self.n_workers) as pool:
             running: set[Future[Outcome]] = set()
             try:
-                for batch in batches:
-                    problem = self._problems[batch.data]
-                    prepared = partial(self._prepare, batch)
-                    running.add(pool.submit(execute, batch, problem, prepared, self._compiled))
-                    if len(running) > self.n_workers:
-                        done, running = wait(running, return_when=FIRST_COMPLETED)
-                        yield from (future.result() for future in done)
-                while running:
+                while True:
+                    while len(running) <= self.n_workers and (batch := self._next(waiting, source)) is not None:
+                        args = (batch, self._problems[batch.data], self._reserve(batch), self._compiled)
+                        running.add(pool.submit(execute, *args))
+                    if not running:
+                        return
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             finally:
                 for future in running:
                     future.cancel()
 
-    def _prepare(self, batch: Batch) -> dict[Any, Any]:
-        """What the batch needs, made once whichever thread comes first; a failure is not kept."""
-        problem, keys = self._problems[batch.data], prepared_keys(batch)
-        keep = max(_KEPT, 2 * len(keys))
-        return {key: self._once((batch.data, key), partial(prepare_method, problem, key), keep) for key in keys}
+    def _next(self, waiting: deque[Batch], source: Iterator[Batch]) -> Batch | None:
+        """The first batch whose fits on source no other batch is making just now; those that must wait, wait here."""
+        for i, batch in enumerate(waiting):
+            if self._is_free(batch):
+                del waiting[i]
+                return batch
+        for batch in islice(source, _AHEAD - len(waiting)):
+            if self._is_free(batch):
+                return batch
+            waiting.append(batch)
+        return None
 
-    def _once(self, key: Any, make: Callable[[], Any], keep: int) -> Any:
-        with self._lock:
-            mine = key not in self._prepared
-            future = self._prepared.setdefault(key, Future())
-            while len(self._prepared) > keep:  # batches come method by method: the oldest is not needed again
-                self._prepared.popitem(last=False)
-        if mine:
-            try:
-                future.set_result(make())
-            except BaseException as error:
-                with self._lock:
-                    self._prepared.pop(key, None)
-                future.set_exception(error)
-        return future.result()
+    def _is_free(self, batch: Batch) -> bool:
+        found = (self._prepared.get((batch.data, key)) for key in prepared_keys(batch))
+        return all(future is None or future.done() for future in found)
+
+    def _reserve(self, batch: Batch) -> Callable[[], dict[Any, Any]]:
+        """What gives the batch its fits on source; those that nobody has made yet are this batch's to make."""
+        mine, futures = [], {}
+        for key in prepared_keys(batch):
+            if (batch.data, key) not in self._prepared:
+                self._prepared[batch.data, key] = Future()
+                mine.append(key)
+            futures[key] = self._prepared[batch.data, key]
+        ended = [key for key, future in self._prepared.items() if future.done()]
+        for old in ended[: max(0, len(self._prepared) - max(_KEPT, 2 * len(futures)))]:
+            del self._prepared[old]  # batches come method by method: the oldest is not needed again
+        return partial(self._fulfil, batch.data, mine, futures)
+
+    def _fulfil(self, data: str, mine: list[Any], futures: dict[Any, Future[Any]]) -> dict[Any, Any]:
+        try:
+            for key in mine:
+                futures[key].set_result(prepare_method(self._problems[data], key))
+        finally:
+            for key in mine:
+                if not futures[key].done():  # a failure is not kept: the next batch tries again
+                    self._prepared.pop((data, key), None)
+        return {key: future.result() for key, future in futures.items()}
 
     def close(self) -> None:
         self._prepared.clear()

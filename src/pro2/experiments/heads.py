@@ -94,8 +94,9 @@ class Features:
     def original(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Heads on the features as heads on the embeddings, in the precision of coef (..., d); intercept (...)."""
         rows = self.single if coef.dtype == np.float32 else self.components
-        W = coef if rows is None else coef @ rows[: coef.shape[-1]]
-        W = W / self.scale.astype(coef.dtype)
+        W = coef.reshape(-1, coef.shape[-1])  # one product, not one a head
+        W = W if rows is None else W @ rows[: W.shape[-1]]
+        W = (W / self.scale.astype(coef.dtype)).reshape(*coef.shape[:-1], -1)
         return W, intercept - W @ self.mean
 
     def nullspace_norms(self, head: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

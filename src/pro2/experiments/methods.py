@@ -123,7 +123,7 @@ class BasisMethod:
             settings = [batch.settings[j] for j in at]
             coef, intercept, support = probe_heads(problem, batch, draws, features, settings)
             if self.seeded:  # a pool projected for each seed would cost more than it saves
-                coef, intercept = on_embeddings(problem, features, settings, coef, intercept)
+                coef, intercept = on_embeddings(features, coef, intercept)
             parts.append((coef, intercept, support))
             sizes = dict.fromkeys((batch.settings[j].n_features or coef.shape[-1]) for j in at)
             spaces += [

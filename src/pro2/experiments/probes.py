@@ -38,17 +38,11 @@ def probe_heads(
 
 
 def on_embeddings(
-    problem: Problem, features: Sequence[Features], settings: Sequence[Setting], coef: np.ndarray, intercept: np.ndarray
+    features: Sequence[Features], coef: np.ndarray, intercept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Heads on features of each seed's own as heads on embeddings, (S, G, K, D), in float32."""
-    W = np.empty((*coef.shape[:-1], problem.width), np.float32)
-    b = np.empty(intercept.shape)
-    for d in grid_axes(settings)[0]:  # heads are zero beyond their own features: no products with those
-        at = [j for j, setting in enumerate(settings) if (setting.n_features or 0) == d]
-        for i, feature in enumerate(features):
-            part = coef[i, at][..., : d or None].astype(np.float32)
-            W[i, at], b[i, at] = feature.original(part, intercept[i, at])
-    return W, b
+    pairs = [f.original(c.astype(np.float32), b) for f, c, b in zip(features, coef, intercept)]
+    return np.stack([W for W, _ in pairs]), np.stack([b for _, b in pairs])
 
 
 def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:

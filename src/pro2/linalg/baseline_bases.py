@@ -10,21 +10,31 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_numpy_array
 
+from pro2.linalg import lapack
 from pro2.linalg.adamw import LEARNING_RATE, STEPS, WEIGHT_DECAY, AdamW
 from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
 from pro2.linalg.moments import Array, SourceMoments
+
+PIECE = 512  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
 
 
 def random_basis(moments: SourceMoments, n_components: int, seed: int | np.random.Generator | None = None) -> Basis:
     """Uniformly random orthonormal rows; a longer basis of the same seed begins with the shorter one."""
     _check_request(moments, n_components, 0.0)
     xp = array_namespace(moments.mean)
-    normal = np.random.default_rng(seed).standard_normal((n_components, moments.n_features))
-    Q, R = np.linalg.qr(normal.T)
-    rows = xp.asarray(np.ascontiguousarray((Q * np.sign(np.diag(R))).T), device=device(moments.mean))
+    rows = xp.asarray(random_rows(n_components, moments.n_features, seed), device=device(moments.mean))
     return Basis(rows, direction_scores(rows, moments), n_components)
+
+
+def random_rows(n: int, width: int, seed: int | np.random.Generator | None = None) -> np.ndarray:
+    """The rows of `random_basis`: Gaussian rows, orthonormalised in order."""
+    A = np.random.default_rng(seed).standard_normal((n, width))
+    if n <= 0.9 * width:
+        return lapack.orthonormal_rows(A)
+    Q, R = np.linalg.qr(A.T)
+    return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
 
 
 def pca_basis(moments: SourceMoments, n_components: int) -> Basis:
@@ -136,22 +146,26 @@ def alignment_basis(
 
 def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: float) -> tuple[Array, Array]:
     """Gradient in (W, b) of sum_i logloss_i + alignment * sum_i mean_{j != i} sum_n c_n g_i(x_n)'g_j(x_n)."""
-    xp = array_namespace(X)
-    p = 1.0 / (1.0 + xp.exp(-xp.clip(X @ xp.matrix_transpose(W) + b, -40.0, 40.0)))
-    in_z = p - T  # d loss / d logit, (N, d), before the weights
-    d = W.shape[0]
-    if alignment == 0 or d == 1:
-        in_z = c[:, None] * in_z
-        return xp.matrix_transpose(in_z) @ X, xp.sum(in_z, axis=0)
-    off = (1.0 - xp.eye(d, dtype=X.dtype, device=device(X))) * (alignment / (d - 1))
-    q = 1.0 - p
-    spread = p * q
-    V = xp.where(p > 0.5, spread, -spread)
-    H = xp.matrix_transpose(V) @ (c[:, None] * V) * off
+    xp, d = array_namespace(X), W.shape[0]
+    off = (1.0 - xp.eye(d, dtype=X.dtype, device=device(X))) * (alignment / max(1, d - 1))
     G = (W @ xp.matrix_transpose(W)) * (2.0 * off)
-    # through V: dV/dz = side p (1 - p)(1 - 2p)
-    in_z = c[:, None] * (in_z + (V @ G) * V * (q - p))
-    return xp.matrix_transpose(in_z) @ X + 2.0 * (H @ W), xp.sum(in_z, axis=0)
+    H, in_W, in_b = 0.0 * off, 0.0 * W, 0.0 * b
+    n = PIECE if is_numpy_array(X) else X.shape[0]
+    for rows in (slice(i, i + n) for i in range(0, X.shape[0], n)):
+        p = X[rows, :] @ xp.matrix_transpose(W)
+        p += b
+        p = 1.0 / (1.0 + xp.exp(-xp.clip(p, -40.0, 40.0)))
+        in_z = p - T[rows, :]  # d loss / d logit, before the weights
+        if alignment > 0:
+            q = 1.0 - p
+            spread = p * q
+            V = xp.where(p > 0.5, spread, -spread)
+            H += xp.matrix_transpose(V) @ (c[rows, None] * V)
+            in_z += (V @ G) * V * (q - p)  # through V: dV/dz = side p (1 - p)(1 - 2p)
+        in_z *= c[rows, None]
+        in_W += xp.matrix_transpose(in_z) @ X[rows, :]
+        in_b += xp.sum(in_z, axis=0)
+    return in_W + 2.0 * ((H * off) @ W), in_b
 
 
 def _row_targets(xp: Any, X: Array, y: Array, n_components: int, n_classes: int) -> Array:

@@ -241,7 +241,8 @@ def _silent_variance(cov: Array) -> Array:
 
 
 def _variance_along(rows: Array, cov: Array) -> Array:
-    return array_namespace(cov).sum((rows @ cov) * rows, axis=1)
+    moved = lapack.matmul(rows, cov) if lapack.serves(cov) and lapack.serves(rows) else rows @ cov
+    return array_namespace(cov).sum(moved * rows, axis=1)
 
 
 def _n_moving(variance: Array, cov: Array) -> int:

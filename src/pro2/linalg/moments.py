@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from pro2.linalg import lapack
+
 Array = Any
 
 BLOCK_BYTES = 128 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
@@ -150,7 +152,7 @@ class SourceMoments:
     def covariance(self) -> Array:
         """Total covariance, (D, D): within plus between classes."""
         C = self.between_factor()
-        return self.within_covariance() + C @ array_namespace(C).matrix_transpose(C)
+        return self.within_covariance() + _product(C, array_namespace(C).matrix_transpose(C))
 
     def scaled(self, scale: Array) -> SourceMoments:
         """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
@@ -178,7 +180,7 @@ class SourceMoments:
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
         lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
         scatter = self.scatter + other.scatter
-        scatter += xp.matrix_transpose(lift) @ lift
+        scatter += _product(xp.matrix_transpose(lift), lift)
         return SourceMoments(self.classes, weight, mean, scatter)
 
     def _over(self, classes: tuple[Any, ...]) -> SourceMoments:
@@ -240,12 +242,12 @@ def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classe
     safe = xp.where(total > 0, total, xp.ones_like(total))
     reference = _reference(xp, X, member)
     C = _shifted(xp, X, reference, codes)
-    sums = xp.astype(xp.matrix_transpose(member) @ C, xp.float64)
+    sums = xp.astype(_product(xp.matrix_transpose(member), C), xp.float64)
     C = C if weight is None else C * xp.sqrt(xp.sum(member, axis=1))[:, None]
-    scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
+    scatter = xp.astype(lapack.gram(C) if is_numpy_array(C) else xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
-    scatter -= xp.matrix_transpose(lift) @ lift
+    scatter -= _product(xp.matrix_transpose(lift), lift)
     return SourceMoments(classes, total, mean, scatter)
 
 
@@ -254,8 +256,8 @@ def _reference(xp: Any, X: Array, member: Array) -> Array:
     spread = slice(None, None, max(1, X.shape[0] // SAMPLE))
     some, rows = member[spread, :], X[spread, :]
     count = xp.sum(some, axis=0)
-    overall = (xp.sum(some, axis=1)[None, :] @ rows) / xp.sum(count)
-    mean = (xp.matrix_transpose(some) @ rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]
+    overall = _product(xp.sum(some, axis=1)[None, :], rows) / xp.sum(count)
+    mean = _product(xp.matrix_transpose(some), rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]
     return xp.where((count > 0)[:, None], mean, overall)
 
 
@@ -269,6 +271,10 @@ def _shifted(xp: Any, X: Array, reference: Array, codes: Array) -> Array:
         part = slice(start, start + rows)
         np.subtract(X[part], reference[codes[part]], out=C[part])
     return C
+
+
+def _product(A: Array, B: Array) -> Array:
+    return lapack.matmul(A, B) if is_numpy_array(A) else A @ B
 
 
 def _product_dtype(xp: Any, dtype: Any) -> Any:
