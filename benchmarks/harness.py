@@ -19,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+PAUSE = 0.1
 
 _clock: Callable[[], float] = time.perf_counter
 
@@ -30,13 +31,17 @@ def processor_time() -> float:
 
 
 def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool = True) -> dict[str, float]:
-    """Median seconds of each way; rounds run forwards and backwards, so that drift hits all ways alike."""
+    """Median seconds of each way; rounds run forwards and backwards, so that drift hits all ways alike.
+
+    A pause before each: the threads of a BLAS spin on for a while after their last product and would slow the next way.
+    """
     names = list(ways)
     for name in names if warm else []:
         ways[name]()
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats):
         for name in names if turn % 2 == 0 else names[::-1]:
+            time.sleep(PAUSE)
             start = _clock()
             ways[name]()
             times[name].append(_clock() - start)

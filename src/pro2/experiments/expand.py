@@ -18,7 +18,7 @@ from pro2.experiments.plan import MethodSpec, Plan, n_validation
 from pro2.experiments.problems import Problem
 
 # Raise it when a change of the code changes results: every key changes with it and old results are not reused.
-RECIPE = 2
+RECIPE = 3
 
 
 @dataclass(frozen=True)

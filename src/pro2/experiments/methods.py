@@ -47,6 +47,9 @@ class Method(Protocol):
     @property
     def seeded(self) -> bool: ...  # the fit on source depends on the seed
 
+    @property
+    def joint(self) -> int | None: ...  # default size of a basis that is trained as a whole, by gradient steps
+
     def parameters(self) -> dict[str, Any]: ...  # names and defaults
 
     def source_params(self, params: Params) -> Params: ...  # those that the fit on source depends on
@@ -154,6 +157,7 @@ class EstimatorMethod:
     ranked: bool = False
     probed: bool = False
     seeded: bool = False
+    joint: int | None = None
 
     def parameters(self) -> dict[str, Any]:
         return dict(self._class()().get_params())

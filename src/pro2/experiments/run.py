@@ -12,7 +12,7 @@ from typing import Any
 from pro2.experiments.engines import Engine, Outcome, available_cores, make_engine
 from pro2.experiments.expand import RECIPE, Batch, Skip, expand, missing
 from pro2.experiments.memory import batch_bytes, data_bytes, needed_bytes, split
-from pro2.experiments.methods import check_methods
+from pro2.experiments.methods import check_methods, find_method
 from pro2.experiments.plan import Plan
 from pro2.experiments.problems import Problem, load_problems
 from pro2.experiments.results import Failure, ResultStore
@@ -197,7 +197,7 @@ def _run_all(
 ) -> None:
     """Go over the batches until each is done; those that another process has are looked at again."""
     given_up = set() if retry else set(store.failures)
-    waiting = batches
+    waiting = _joint_first(batches)
     while waiting:
         claims = _Claims(store, waiting, problems, limit, given_up)
         for outcome in engine.outcomes(claims.pieces()):
@@ -210,6 +210,12 @@ def _run_all(
         if waiting:
             time.sleep(0.2)
         store.refresh()
+
+
+def _joint_first(batches: list[Batch]) -> list[Batch]:
+    """Of each data set first what trains its basis as a whole: it takes longest, and batches after it fill the time."""
+    first = {(b.measure, b.data): i for i, b in reversed(list(enumerate(batches)))}
+    return sorted(batches, key=lambda b: (first[b.measure, b.data], find_method(b.method).joint is None))
 
 
 class _Claims:

@@ -17,7 +17,7 @@ from pro2.linalg.adamw import LEARNING_RATE, STEPS, WEIGHT_DECAY, AdamW
 from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
 from pro2.linalg.moments import Array, SourceMoments
 
-PIECE = 512  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
+PIECE = 1024  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
 
 
 def random_basis(moments: SourceMoments, n_components: int, seed: int | np.random.Generator | None = None) -> Basis:

@@ -25,11 +25,13 @@ def serves(M: Any) -> bool:
 
 
 def matmul(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A @ B for two matrices of one dtype, float32 or float64; row- or column-major, neither is copied."""
+    """A @ B for two matrices of one dtype, float32 or float64; no copy of row- and of column-major ones."""
     from scipy.linalg.blas import dgemm, sgemm
 
     # as BLAS sees it, C' = B'A': a row-major matrix is its transpose, column-major
-    (b, trans_b), (a, trans_a) = ((M.T, 0) if M.flags.c_contiguous else (M, 1) for M in (B, A))
+    (b, trans_b), (a, trans_a) = (
+        (M, 1) if M.flags.f_contiguous else (np.ascontiguousarray(M).T, 0) for M in (B, A)
+    )  # fmt: skip
     return (sgemm if A.dtype == np.float32 else dgemm)(1.0, b, a, trans_a=trans_b, trans_b=trans_a).T
 
 

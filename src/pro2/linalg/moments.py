@@ -152,7 +152,9 @@ class SourceMoments:
     def covariance(self) -> Array:
         """Total covariance, (D, D): within plus between classes."""
         C = self.between_factor()
-        return self.within_covariance() + _product(C, array_namespace(C).matrix_transpose(C))
+        cov = self.within_covariance()
+        cov += _product(C, array_namespace(C).matrix_transpose(C))
+        return cov
 
     def scaled(self, scale: Array) -> SourceMoments:
         """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
