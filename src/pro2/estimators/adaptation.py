@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from pro2.estimators.adaptation_report import AdaptationReport, make_report
 from pro2.estimators.linear import LinearClassifier, unit_rows
@@ -96,7 +96,7 @@ def class_shift(logits: Array, shares: np.ndarray, n_labels: int) -> Any:
         if done:
             break
     shift = np.log(share / start)
-    return float(shift[1] - shift[0]) if len(shares) == 2 else xp.asarray(shift)
+    return float(shift[1] - shift[0]) if len(shares) == 2 else xp.asarray(shift, device=device(logits))
 
 
 def adapt_unlabeled(
@@ -134,7 +134,7 @@ def _restricted_head(
 ) -> tuple[Array, Array]:
     """Source discriminant on some of the ranked features, carried to raw embeddings."""
     xp = array_namespace(map_)
-    Q = xp.take(map_, xp.asarray(trusted), axis=0)
+    Q = xp.take(map_, xp.asarray(trusted, device=device(map_)), axis=0)
     part = SourceMoments(
         scaled.classes, scaled.weight, scaled.mean @ xp.matrix_transpose(Q), Q @ scaled.scatter @ xp.matrix_transpose(Q)
     )

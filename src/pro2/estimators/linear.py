@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -77,7 +77,7 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         xp = array_namespace(coef)
         self.classes_ = np.asarray(classes)
         self.coef_ = coef[None, :] if coef.ndim == 1 else coef
-        self.intercept_ = xp.reshape(xp.asarray(intercept), (-1,))
+        self.intercept_ = xp.reshape(xp.asarray(intercept, dtype=coef.dtype, device=device(coef)), (-1,))
         self.unit_rows_ = unit
         self.n_features_in_ = int(self.coef_.shape[1])
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
@@ -109,7 +109,7 @@ class Probe(AffineMixin, BaseEstimator):
         coef, intercept = adamw_probe(
             X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val
         )
-        rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype)
+        rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype, device=device(coef))
         self.coef_, self.intercept_ = xp.concat([coef, rest], axis=1), intercept
         self.n_features_, self.l2_ = d, l2
         return self

@@ -235,7 +235,8 @@ class Problem:
         if sample_weight is None:
             c = xp.ones(y.shape, dtype=Z.dtype, device=device(Z))
         else:
-            c = xp.astype(xp.asarray(sample_weight, device=device(Z)), Z.dtype) + xp.zeros(y.shape, dtype=Z.dtype)
+            c = xp.astype(xp.asarray(sample_weight, device=device(Z)), Z.dtype)
+            c = c + xp.zeros(y.shape, dtype=Z.dtype, device=device(Z))
         targets = _soft_targets(xp, y, c, n_classes)
         default = 1e-10 if Z.dtype == xp.float64 else 1e-4
         total = xp.sum(c, axis=-1)

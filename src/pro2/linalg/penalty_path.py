@@ -55,14 +55,15 @@ def penalty_path(
     w = xp.astype(w, Z.dtype, copy=False)
     if Z.shape[-1] > Z.shape[-2]:
         return _in_row_space(Z, y, l2, w, prior_mean)
-    offset = xp.zeros_like(w) if prior_mean is None else xp.matmul(Z, xp.asarray(prior_mean, dtype=Z.dtype))
+    prior_mean = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
+    offset = xp.zeros_like(w) if prior_mean is None else xp.matmul(Z, prior_mean)
     unit = 1.0 / xp.sum(w, axis=-1)
     tol = TOL[Z.dtype == xp.float64]
     fast = fused.penalty_path(Z, xp.astype(y, Z.dtype), soft_labels(y, w), w, unit, offset, l2, tol)
     if fast is None:
         return _plain(Z, y, l2, w, unit, prior_mean)
     theta, b, loss, open_ = fast
-    coef = theta if prior_mean is None else theta + xp.asarray(prior_mean, dtype=Z.dtype)
+    coef = theta if prior_mean is None else theta + prior_mean
     if bool(xp.any(open_)):  # what the kernel did not bring below the tolerance
         (i,) = xp.nonzero(open_)
         again = _plain(Z[i, ...], y[i, ...], l2, w[i, ...], unit[i], prior_mean)

@@ -1,0 +1,112 @@
+"""Whatever takes arrays computes where they live, and gives there what it gives for NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2.linalg import adamw, bases, baseline_bases, gaussians, heads, penalty_path, selection, sparse_logistic
+from pro2.linalg.logistic import fit_logistic, fit_path
+from pro2.linalg.moments import SourceMoments, host
+from tests.linalg.backends import to
+
+L2 = [0.01, 0.3]
+
+
+def moments(X: Any, y: Any) -> SourceMoments:
+    return SourceMoments.from_arrays(X, y)
+
+
+def centred(X: Any) -> Any:
+    return X - X.mean(axis=0)
+
+
+def adamw_rows(X: Any, y: Any, w: Any, m: Any) -> Any:
+    return adamw.adamw_basis(centred(X), y, 3, np.random.default_rng(0), steps=5)[0]
+
+
+def gaussian(X: Any, y: Any, w: Any, m: Any) -> Any:
+    own = moments(X, y)
+    coef, intercept = gaussians.gaussian_head(own.mean, own.covariance())
+    return coef, gaussians.gaussian_accuracy(own.mean, own.covariance(), coef, intercept)
+
+
+LINALG: dict[str, Callable[..., Any]] = {
+    "moments": lambda X, y, w, m: (moments(X, y) + SourceMoments.from_arrays(X, y, w)).covariance(),
+    "krylov_basis": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 6, 0.5),
+    "krylov_basis, all": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 8, 0.0).scores,
+    "logistic_basis": lambda X, y, w, m: bases.logistic_basis(centred(X), y, 3, 0.5, sample_weight=w),
+    "adamw_basis": adamw_rows,
+    "alignment_basis": lambda X, y, w, m: baseline_bases.alignment_basis(
+        centred(X), y, 3, alignment=1.0, sample_weight=w, seed=0, n_steps=5
+    ),
+    "random_basis": lambda X, y, w, m: baseline_bases.random_basis(moments(X, y), 3, seed=0),
+    "lda_basis": lambda X, y, w, m: baseline_bases.lda_basis(moments(X, y), 4),
+    "pls_basis": lambda X, y, w, m: baseline_bases.pls_basis(moments(X, y), 4),
+    "discriminant_head": lambda X, y, w, m: heads.discriminant_head(moments(X, y), 0.1),
+    "gaussian_head": gaussian,
+    "fit_logistic": lambda X, y, w, m: fit_logistic(X, y, 0.1, sample_weight=w, prior_mean=m)[:2],
+    "fit_path": lambda X, y, w, m: fit_path(X[:6, :], y[:6], [2, 8], L2, sample_weight=w[:6], prior_mean=m)[:2],
+    "fit_path, many rows": lambda X, y, w, m: fit_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[:2],
+    "loo_path": lambda X, y, w, m: selection.loo_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[1],
+    "penalty_path": lambda X, y, w, m: penalty_path.penalty_path(
+        X[None, ...], y[None, :], L2, sample_weight=w[None, :], prior_mean=m
+    ),
+    "fit_sparse_logistic": lambda X, y, w, m: sparse_logistic.fit_sparse_logistic(X, y, 0.05, sample_weight=w)[:2],
+    "adamw_probe": lambda X, y, w, m: adamw.adamw_probe(X, y, 0.1, 0.01, np.random.default_rng(0), steps=5),
+}
+
+ESTIMATORS: dict[str, Callable[..., Any]] = {
+    "adapt": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y),
+    "adapt, fixed": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(n_features=3, l2=0.1), X, y),
+    "adapt, unlabeled": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y, X_unlabeled=X[40:, :]),
+    "no labels": lambda X, y, w, m: pro2.ProjectAndProbe().fit(X, y).adapt(None, None, X_unlabeled=X[:40, :]).coef_,
+    "Projection": lambda X, y, w, m: pro2.Projection(3, solver="logistic").fit(X, y).transform(X),
+    "Probe": lambda X, y, w, m: pro2.Probe().fit(X, y, sample_weight=w).coef_,
+    "Probe, adamw": lambda X, y, w, m: pro2.Probe(n_features=3, solver="adamw", l2=0.1, random_state=0).fit(X, y).coef_,
+}
+
+
+def _adapted(model: Any, X: Any, y: Any, **options: Any) -> Any:
+    adapted = model.fit(X, y).adapt(X[:10, :] + 0.5, y[:10], **options)
+    return adapted.coef_, adapted.predict_proba(X)
+
+
+def _arrays(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return [array for part in value for array in _arrays(part)]
+    return [value]
+
+
+def _problem(n_classes: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(n_classes)
+    y = np.arange(60) % n_classes
+    X = rng.standard_normal((60, 8)) * np.logspace(0, -1, 8)
+    X[:, :3] += rng.standard_normal((n_classes, 3))[y]
+    return X, y, rng.uniform(0.5, 2.0, 60), 0.1 * rng.standard_normal(8)
+
+
+@pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
+@pytest.mark.parametrize("name", [*LINALG, *ESTIMATORS])
+def test_results_stay_on_the_device_and_are_those_of_numpy(name: str, backend: str) -> None:
+    call, problem = {**LINALG, **ESTIMATORS}[name], _problem(2)
+    there = to(backend, *problem)
+    expected, found = _arrays(call(*problem)), _arrays(call(*there))
+    assert len(expected) == len(found)
+    for ours, theirs in zip(expected, found):
+        if hasattr(ours, "shape") and np.ndim(ours):
+            assert theirs.device == there[0].device
+        np.testing.assert_allclose(host(theirs) if hasattr(theirs, "shape") else theirs, ours, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
+@pytest.mark.parametrize("name", [*ESTIMATORS, "krylov_basis", "moments", "discriminant_head"])
+def test_with_three_classes_too(name: str, backend: str) -> None:
+    call, problem = {**LINALG, **ESTIMATORS}[name], _problem(3)
+    there = to(backend, *problem)
+    for ours, theirs in zip(_arrays(call(*problem)), _arrays(call(*there))):
+        np.testing.assert_allclose(host(theirs) if hasattr(theirs, "shape") else theirs, ours, rtol=1e-4, atol=1e-6)
