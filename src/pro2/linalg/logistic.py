@@ -120,6 +120,7 @@ class Prefixes:
         self.size = math.prod(Z.shape[:-2]) * len(self.n_features) * Z.shape[-2] ** 2
         self._kept: dict[int, Array] = {}
         self._running: tuple[int, Array] | None = None
+        self._stacked: Array | None = None
 
     @property
     def small(self) -> bool:
@@ -127,7 +128,7 @@ class Prefixes:
 
     def order(self) -> list[int]:
         """Positions in n_features, shortest prefix first: the order in which a running sum serves."""
-        return sorted(range(len(self.n_features)), key=lambda i: self.n_features[i])
+        return sorted(range(len(self.n_features)), key=self.n_features.__getitem__)
 
     def gram(self, i: int) -> Array:
         """Gram matrix of prefix i, (..., M, M)."""
@@ -146,8 +147,14 @@ class Prefixes:
 
     def stacked(self) -> Array:
         """All Gram matrices in the order of n_features, (..., n_d, M, M)."""
-        grams = {i: self.gram(i) for i in self.order()}
-        return self.xp.stack([grams[i] for i in range(len(grams))], axis=self.Z.ndim - 2)
+        if self._stacked is None:
+            *lead, M, _ = self.Z.shape
+            shape = (*lead, len(self.n_features), M, M)
+            self._stacked = self.xp.empty(shape, dtype=self.Z.dtype, device=device(self.Z))
+            for i in self.order():
+                self._stacked[..., i, :, :] = self.gram(i)
+                self._kept[self.n_features[i]] = self._stacked[..., i, :, :]  # not a second copy
+        return self._stacked
 
 
 def fit_prefixes(
@@ -191,17 +198,18 @@ def _prefixes_at_once(
     """All prefixes as one batch in row space, Gram matrices stacked: (..., n_d, J) problems."""
     xp, Z = problem.xp, problem.Z
     K = prefixes.stacked()[..., None, :, :]
-    wider = problem.with_axis().with_axis()
+    c, targets = problem.weight[..., None, None, :], problem.targets[..., None, None, :]
     scores = None if w0 is None else [(Z[..., :d] @ w0[..., :d, None])[..., 0] for d in prefixes.n_features]
-    offset = xp.zeros_like(wider.targets) if scores is None else xp.stack(scores, axis=-2)[..., None, :]
-    shape = _broadcast_shapes((*K.shape[:-3], 1), wider.weight.shape[:-1], l2.shape)
+    offset = xp.zeros_like(targets) if scores is None else xp.stack(scores, axis=-2)[..., None, :]
+    shape = _broadcast_shapes((*K.shape[:-3], 1), c.shape[:-1], l2.shape)
     # one flat batch, so that each problem can leave it alone; too many rows of it and copies cost more than that
     flatten = flatten and math.prod(shape) * Z.shape[-2] ** 2 < FLAT
     flat = (math.prod(shape),) if flatten else shape
-    K, c, targets, offset, l2 = (
-        xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[v.ndim - k :])), (*flat, *v.shape[v.ndim - k :])) if flatten
-        else v for v, k in ((K, 2), (wider.weight, 1), (wider.targets, 1), (offset, 1), (l2, 0))
-    )  # fmt: skip
+    if flatten:
+        K, c, targets, offset, l2 = (
+            xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[v.ndim - k :])), (*flat, *v.shape[v.ndim - k :]))
+            for v, k in ((K, 2), (c, 1), (targets, 1), (offset, 1), (l2, 0))
+        )
     a, b, kkt, n_iter = newton(Dual(K, c, l2), targets, c, offset, flat, problem.tol, problem.max_iter)
     a, b, kkt = (xp.reshape(v, (*shape, *v.shape[len(flat) :])) for v in (a, b, kkt))
     coef = xp.zeros((*shape, Z.shape[-1]), dtype=Z.dtype, device=device(Z))
