@@ -108,7 +108,7 @@ def fit_path(
     `fit_logistic(Z[..., :n_features[i]], y, l2[j])`; prefixes longer than M share one running Gram matrix.
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
-    return fit_prefixes(problem, Prefixes(problem.Z, n_features), l2, prior_mean)
+    return fit_prefixes(problem, Prefixes(problem.Z, n_features), l2, prior_mean)[0]
 
 
 class Prefixes:
@@ -117,6 +117,7 @@ class Prefixes:
     def __init__(self, Z: Array, n_features: Sequence[int]):
         _check_prefixes(n_features, Z.shape[-1])
         self.xp, self.Z, self.n_features = array_namespace(Z), Z, list(n_features)
+        self.ZT = self.xp.matrix_transpose(Z)
         self.size = math.prod(Z.shape[:-2]) * len(self.n_features) * Z.shape[-2] ** 2
         self._kept: dict[int, Array] = {}
         self._running: tuple[int, Array] | None = None
@@ -137,8 +138,7 @@ class Prefixes:
             return self._kept[d]
         last, K = (0, None) if self._running is None or self._running[0] > d else self._running
         if last < d:
-            new = self.Z[..., last:d]
-            gram = new @ self.xp.matrix_transpose(new)
+            gram = self.Z[..., last:d] @ self.ZT[..., last:d, :]
             K = gram if K is None else K + gram
         self._running = (d, K)
         if self.small:
@@ -159,8 +159,11 @@ class Prefixes:
 
 def fit_prefixes(
     problem: Problem, prefixes: Prefixes, l2: Sequence[float], prior_mean: Array | None = None
-) -> LogisticFit:
-    """`fit_path` for a checked problem whose Gram matrices are wanted elsewhere, too."""
+) -> tuple[LogisticFit, Array | None]:
+    """`fit_path` for a checked problem whose Gram matrices are wanted elsewhere, too.
+
+    Where all prefixes were solved in row space, also their solutions a (..., n_d, n_l2, M): w = w0 + Z'a.
+    """
     xp, Z = problem.xp, problem.Z
     grid = _check_l2(xp, xp.asarray(list(l2), dtype=Z.dtype, device=device(Z)), Z)
     w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
@@ -173,7 +176,7 @@ def fit_prefixes(
     fits = dict(_prefix_fits(across, prefixes, grid, w0, 0.0 if compiled else CHEAPER))
     ordered = [fits[i] for i in range(len(prefixes.n_features))]
     coef, intercept, kkt, done = (xp.stack([f[k] for f in ordered], axis=Z.ndim - 2) for k in (0, 1, 2, 4))
-    return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done)
+    return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done), None
 
 
 def _prefix_fits(
@@ -194,7 +197,7 @@ def _prefix_fits(
 
 def _prefixes_at_once(
     problem: Problem, prefixes: Prefixes, l2: Array, w0: Array | None, flatten: bool
-) -> LogisticFit:  # fmt: skip
+) -> tuple[LogisticFit, Array]:  # fmt: skip
     """All prefixes as one batch in row space, Gram matrices stacked: (..., n_d, J) problems."""
     xp, Z = problem.xp, problem.Z
     K = prefixes.stacked()[..., None, :, :]
@@ -217,7 +220,7 @@ def _prefixes_at_once(
         coef[..., i, :, :d] = a[..., i, :, :] @ Z[..., :d]
     if w0 is not None:
         coef = coef + w0[..., None, None, :]
-    return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol)
+    return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol), a
 
 
 class Problem:

@@ -19,7 +19,7 @@ from pro2.linalg.path_steps import conjugate_step, direct_step, dot, factorise, 
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 DENSE = 48  # rows up to which a system is factorised
-LOW = 64  # rank of K up to which steps are taken as in feature space
+LOW = 48  # rank of K up to which steps are taken as in feature space; at 64 conjugate gradients are faster
 RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
 REFINE = 4  # solutions in float32 that together make a step
 MEMORY = 4  # solutions whose span is searched for a start
@@ -37,7 +37,8 @@ def solve_paths(
     """
     M = K.shape[1]
     rows, past, half = np.zeros((15, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
-    span, lanes = np.empty((2, MEMORY, M)), np.zeros((3, -(-M // WIDTH) * WIDTH))
+    span, small = np.empty((2, MEMORY, M)), np.zeros((MEMORY + 4, MEMORY + 1))
+    lanes = np.zeros((3, -(-M // WIDTH) * WIDTH))
     square = np.empty((M, M) if M <= DENSE else (1, 1))
     gram, single = np.empty((M, M)), np.empty((1, 1) if M <= DENSE else (M, M), np.float32)
     for t in range(K.shape[0]):
@@ -51,16 +52,27 @@ def solve_paths(
         known, b_now = 0, 0.0
         for j in order[t]:
             penalty = float(l2[t, j])
-            b_now = _best_in_span(rows, past, known, span, lanes, penalty, b_now)
+            b_now = _best_in_span(rows, past, known, span, small, lanes, penalty, b_now)
             b_now, kkt[t, j], n_iter[t, j] = _solve(
                 gram, F, low, single, F32, rest32, rows, half, square, lanes, penalty, b_now, tol, max_iter
             )
             a[t, j] = rows[3]
             b[t, j] = b_now - dot(rows[13], rows[3])  # scores on rows that are not centred have another level
-            for m in range(MEMORY - 1, 0, -1):
-                past[:, m] = past[:, m - 1]
-            past[0, 0], past[1, 0] = rows[3], rows[4]
-            known = min(MEMORY if M > SMALL else 2, known + 1)
+            known = _remember(rows, past, known)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _remember(rows: Any, past: Any, known: int) -> int:
+    """Put a solution before the last ones; returns how many are known then."""
+    M = rows.shape[1]
+    known = min(MEMORY if M > SMALL else 2, known + 1)
+    for k in range(2):
+        for m in range(known - 1, 0, -1):
+            for i in range(M):
+                past[k, m, i] = past[k, m - 1, i]
+        for i in range(M):
+            past[k, 0, i] = rows[3 + k, i]
+    return known
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -103,16 +115,17 @@ def _first_direction(K: Any, rows: Any, past: Any, lanes: Any) -> None:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _best_in_span(rows: Any, past: Any, known: int, span: Any, lanes: Any, l2: float, b: float) -> float:
+def _best_in_span(
+    rows: Any, past: Any, known: int, span: Any, small: Any, lanes: Any, l2: float, b: float
+) -> float:  # fmt: skip
     """Newton over the coefficients of the last solutions and the intercept, into rows[3:5]; no product with K.
 
     The solutions are made orthonormal first (in the norm of the penalty), so that the penalty is l2 / 2 times squares.
     """
     y, c, offset, g, h, hs = rows[0], rows[1], rows[2], rows[7], rows[8], rows[9]
-    S, M = span[1], len(y)
-    theta, old, H, r = np.zeros(MEMORY), np.zeros(MEMORY), np.empty((MEMORY + 1, MEMORY + 1)), np.empty(MEMORY + 1)
+    H, r, theta, old, S, M = small, small[MEMORY + 1], small[MEMORY + 2], small[MEMORY + 3], span[1], len(y)
+    theta[:], old[:], old_b, value = 0.0, 0.0, b, np.inf
     q, theta[0] = _orthonormal(past, known, span)
-    old_b, value = b, np.inf
     for _ in range(12):
         _combine(theta, S, q, lanes[0])
         for i in range(M):
@@ -136,10 +149,13 @@ def _best_in_span(rows: Any, past: Any, known: int, span: Any, lanes: Any, l2: f
                 H[k, m] = dot(hs, S[m])
             H[k, k] += l2
         if not new <= value:  # too long a step: half of it
-            theta, b = 0.5 * (theta + old), 0.5 * (b + old_b)
+            for k in range(q):
+                theta[k] = 0.5 * (theta[k] + old[k])
+            b = 0.5 * (b + old_b)
             continue
-        gain = value - new
-        old[:], old_b, value = theta, b, new
+        for k in range(q):
+            old[k] = theta[k]
+        gain, old_b, value = value - new, b, new
         if gain < 1e-2 * value or not small_solve(H, r, q + 1):
             break
         for k in range(q):
@@ -155,7 +171,8 @@ def _orthonormal(past: Any, known: int, span: Any) -> tuple[int, float]:
     """The last solutions a and K a in `span`, orthonormal: how many, and where the last one is along the first."""
     A, S, start, q = span[0], span[1], 0.0, 0
     for m in range(max(known, 1)):
-        A[q], S[q] = past[0, m], past[1, m]
+        for i in range(A.shape[1]):
+            A[q, i], S[q, i] = past[0, m, i], past[1, m, i]
         before = dot(A[q], S[q])
         for k in range(q):
             along = dot(A[q], S[k])
