@@ -301,12 +301,10 @@ def soft_labels(y: Array, weight: Array) -> Array:
     """Codes 0 and 1 as numbers (..., M); where a class has no row it gets half a pseudo-count."""
     xp = array_namespace(weight)
     one = xp.astype(y == 1, weight.dtype)
-    absent = [
-        PSEUDO_COUNT * xp.astype(xp.sum(weight * part, axis=-1, keepdims=True) == 0, weight.dtype)
-        for part in (1.0 - one, one)
-    ]
-    rows = xp.sum(weight, axis=-1, keepdims=True)
-    return (one * rows + absent[1]) / (rows + absent[0] + absent[1])
+    mass = [xp.sum(weight * part, axis=-1, keepdims=True) for part in (1.0 - one, one)]
+    zeros, ones = (PSEUDO_COUNT * xp.astype(m == 0, weight.dtype) for m in mass)
+    rows = mass[0] + mass[1]
+    return (one * rows + ones) / (rows + zeros + ones)
 
 
 def _soft_targets(xp: Any, y: Array, c: Array, n_classes: int) -> Array:
