@@ -165,9 +165,16 @@ def exponential(x: Any) -> Any:
 @njit(nogil=True, cache=True)
 def logistic(f: Any) -> Any:
     """Probability 1 / (1 + exp(-f)) and log(1 + exp(f)): one exponential and one division for both."""
+    p, rest = probability(f)
+    return p, largest(f, spread(0.0)) + rest
+
+
+@njit(nogil=True, cache=True)
+def probability(f: Any) -> Any:
+    """1 / (1 + exp(-f)) and log(1 + exp(-|f|)), to which max(f, 0) has not been added."""
     one, two = spread(1.0), spread(2.0)
     e = exponential(smallest(f, spread(0.0) - f))
     inverse = one / ((one + e) * (two + e))
     high = (two + e) * inverse
     s = e * (one + e) * inverse  # log(1 + e) = 2 atanh(e / (2 + e)), exact for the smallest e too
-    return choose(f, high, e * high), largest(f, spread(0.0)) + two * s * _atanh_series(s * s)
+    return choose(f, high, e * high), two * s * _atanh_series(s * s)

@@ -108,7 +108,7 @@ def fit_path(
     `fit_logistic(Z[..., :n_features[i]], y, l2[j])`; prefixes longer than M share one running Gram matrix.
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
-    return fit_prefixes(problem, Prefixes(problem.Z, n_features), l2, prior_mean)
+    return fit_prefixes(problem, Prefixes(problem.Z, n_features), l2, prior_mean)[0]
 
 
 class Prefixes:
@@ -117,9 +117,11 @@ class Prefixes:
     def __init__(self, Z: Array, n_features: Sequence[int]):
         _check_prefixes(n_features, Z.shape[-1])
         self.xp, self.Z, self.n_features = array_namespace(Z), Z, list(n_features)
+        self.ZT = self.xp.matrix_transpose(Z)
         self.size = math.prod(Z.shape[:-2]) * len(self.n_features) * Z.shape[-2] ** 2
         self._kept: dict[int, Array] = {}
         self._running: tuple[int, Array] | None = None
+        self._stacked: Array | None = None
 
     @property
     def small(self) -> bool:
@@ -127,7 +129,7 @@ class Prefixes:
 
     def order(self) -> list[int]:
         """Positions in n_features, shortest prefix first: the order in which a running sum serves."""
-        return sorted(range(len(self.n_features)), key=lambda i: self.n_features[i])
+        return sorted(range(len(self.n_features)), key=self.n_features.__getitem__)
 
     def gram(self, i: int) -> Array:
         """Gram matrix of prefix i, (..., M, M)."""
@@ -136,8 +138,7 @@ class Prefixes:
             return self._kept[d]
         last, K = (0, None) if self._running is None or self._running[0] > d else self._running
         if last < d:
-            new = self.Z[..., last:d]
-            gram = new @ self.xp.matrix_transpose(new)
+            gram = self.Z[..., last:d] @ self.ZT[..., last:d, :]
             K = gram if K is None else K + gram
         self._running = (d, K)
         if self.small:
@@ -146,14 +147,23 @@ class Prefixes:
 
     def stacked(self) -> Array:
         """All Gram matrices in the order of n_features, (..., n_d, M, M)."""
-        grams = {i: self.gram(i) for i in self.order()}
-        return self.xp.stack([grams[i] for i in range(len(grams))], axis=self.Z.ndim - 2)
+        if self._stacked is None:
+            *lead, M, _ = self.Z.shape
+            shape = (*lead, len(self.n_features), M, M)
+            self._stacked = self.xp.empty(shape, dtype=self.Z.dtype, device=device(self.Z))
+            for i in self.order():
+                self._stacked[..., i, :, :] = self.gram(i)
+                self._kept[self.n_features[i]] = self._stacked[..., i, :, :]  # not a second copy
+        return self._stacked
 
 
 def fit_prefixes(
     problem: Problem, prefixes: Prefixes, l2: Sequence[float], prior_mean: Array | None = None
-) -> LogisticFit:
-    """`fit_path` for a checked problem whose Gram matrices are wanted elsewhere, too."""
+) -> tuple[LogisticFit, Array | None]:
+    """`fit_path` for a checked problem whose Gram matrices are wanted elsewhere, too.
+
+    Where all prefixes were solved in row space, also their solutions a (..., n_d, n_l2, M): w = w0 + Z'a.
+    """
     xp, Z = problem.xp, problem.Z
     grid = _check_l2(xp, xp.asarray(list(l2), dtype=Z.dtype, device=device(Z)), Z)
     w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=device(Z))
@@ -166,7 +176,7 @@ def fit_prefixes(
     fits = dict(_prefix_fits(across, prefixes, grid, w0, 0.0 if compiled else CHEAPER))
     ordered = [fits[i] for i in range(len(prefixes.n_features))]
     coef, intercept, kkt, done = (xp.stack([f[k] for f in ordered], axis=Z.ndim - 2) for k in (0, 1, 2, 4))
-    return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done)
+    return LogisticFit(coef, intercept, kkt, max(f.n_iter for f in ordered), done), None
 
 
 def _prefix_fits(
@@ -187,21 +197,22 @@ def _prefix_fits(
 
 def _prefixes_at_once(
     problem: Problem, prefixes: Prefixes, l2: Array, w0: Array | None, flatten: bool
-) -> LogisticFit:  # fmt: skip
+) -> tuple[LogisticFit, Array]:  # fmt: skip
     """All prefixes as one batch in row space, Gram matrices stacked: (..., n_d, J) problems."""
     xp, Z = problem.xp, problem.Z
     K = prefixes.stacked()[..., None, :, :]
-    wider = problem.with_axis().with_axis()
+    c, targets = problem.weight[..., None, None, :], problem.targets[..., None, None, :]
     scores = None if w0 is None else [(Z[..., :d] @ w0[..., :d, None])[..., 0] for d in prefixes.n_features]
-    offset = xp.zeros_like(wider.targets) if scores is None else xp.stack(scores, axis=-2)[..., None, :]
-    shape = _broadcast_shapes((*K.shape[:-3], 1), wider.weight.shape[:-1], l2.shape)
+    offset = xp.zeros_like(targets) if scores is None else xp.stack(scores, axis=-2)[..., None, :]
+    shape = _broadcast_shapes((*K.shape[:-3], 1), c.shape[:-1], l2.shape)
     # one flat batch, so that each problem can leave it alone; too many rows of it and copies cost more than that
     flatten = flatten and math.prod(shape) * Z.shape[-2] ** 2 < FLAT
     flat = (math.prod(shape),) if flatten else shape
-    K, c, targets, offset, l2 = (
-        xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[v.ndim - k :])), (*flat, *v.shape[v.ndim - k :])) if flatten
-        else v for v, k in ((K, 2), (wider.weight, 1), (wider.targets, 1), (offset, 1), (l2, 0))
-    )  # fmt: skip
+    if flatten:
+        K, c, targets, offset, l2 = (
+            xp.reshape(xp.broadcast_to(v, (*shape, *v.shape[v.ndim - k :])), (*flat, *v.shape[v.ndim - k :]))
+            for v, k in ((K, 2), (c, 1), (targets, 1), (offset, 1), (l2, 0))
+        )
     a, b, kkt, n_iter = newton(Dual(K, c, l2), targets, c, offset, flat, problem.tol, problem.max_iter)
     a, b, kkt = (xp.reshape(v, (*shape, *v.shape[len(flat) :])) for v in (a, b, kkt))
     coef = xp.zeros((*shape, Z.shape[-1]), dtype=Z.dtype, device=device(Z))
@@ -209,7 +220,7 @@ def _prefixes_at_once(
         coef[..., i, :, :d] = a[..., i, :, :] @ Z[..., :d]
     if w0 is not None:
         coef = coef + w0[..., None, None, :]
-    return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol)
+    return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol), a
 
 
 class Problem:
@@ -291,12 +302,10 @@ def soft_labels(y: Array, weight: Array) -> Array:
     """Codes 0 and 1 as numbers (..., M); where a class has no row it gets half a pseudo-count."""
     xp = array_namespace(weight)
     one = xp.astype(y == 1, weight.dtype)
-    absent = [
-        PSEUDO_COUNT * xp.astype(xp.sum(weight * part, axis=-1, keepdims=True) == 0, weight.dtype)
-        for part in (1.0 - one, one)
-    ]
-    rows = xp.sum(weight, axis=-1, keepdims=True)
-    return (one * rows + absent[1]) / (rows + absent[0] + absent[1])
+    mass = [xp.sum(weight * part, axis=-1, keepdims=True) for part in (1.0 - one, one)]
+    zeros, ones = (PSEUDO_COUNT * xp.astype(m == 0, weight.dtype) for m in mass)
+    rows = mass[0] + mass[1]
+    return (one * rows + ones) / (rows + zeros + ones)
 
 
 def _soft_targets(xp: Any, y: Array, c: Array, n_classes: int) -> Array:

@@ -74,10 +74,14 @@ class Dual:
     """theta = a (..., M) with v = Z'a: scores K a. K is never inverted, so duplicate rows are harmless."""
 
     def __init__(self, K: Array, c: Array, l2: Array):
-        self.xp = xp = array_namespace(K)
-        self.K, self.l2 = K, l2
-        self.c = xp.where(c > 0, c, xp.ones_like(c))
+        self.xp = array_namespace(K)
+        self.K, self.l2, self.c = K, l2, c
         self.size = K.shape[-1]
+
+    @cached_property
+    def bound(self) -> Array:
+        """The most a slope can be; an absent row has none."""
+        return self.xp.where(self.c > 0, self.c, self.xp.ones_like(self.c))
 
     def at(self, part: Any, ndim: int) -> Dual:
         """The same for a part of the leading axis; ndim is the number of batch axes."""
@@ -96,7 +100,7 @@ class Dual:
 
     def residual(self, theta: Array, g: Array) -> Array:
         # |l2 a + g| <= tol c implies |gradient_j| <= tol sum_i c_i |z_ij|: the primal's measure, from above
-        return self.xp.max(self.xp.abs(self.l2[..., None] * theta + g) / self.c, axis=-1)
+        return self.xp.max(self.xp.abs(self.l2[..., None] * theta + g) / self.bound, axis=-1)
 
     def step(self, theta: Array, g: Array, h: Array) -> tuple[Array, Array]:
         """Solve (l2 I + h K) da + h db = -(l2 a + g) with the rows of a + da summing to zero.

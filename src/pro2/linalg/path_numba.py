@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pro2.linalg.path_steps import conjugate_step, direct_step, factorise, low_rank, low_step
+from pro2.linalg.lanes_numba import WIDTH, load, probability, store
+from pro2.linalg.path_steps import conjugate_step, direct_step, dot, factorise, low_rank, low_step, multiply, total
 
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 DENSE = 48  # rows up to which a system is factorised
-LOW = 64  # rank of K up to which steps are taken as in feature space
+LOW = 48  # rank of K up to which steps are taken as in feature space; at 64 conjugate gradients are faster
 RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
 REFINE = 4  # solutions in float32 that together make a step
 MEMORY = 4  # solutions whose span is searched for a start
@@ -35,7 +36,9 @@ def solve_paths(
     Fills a (T, J, M), b, kkt and n_iter (T, J).
     """
     M = K.shape[1]
-    rows, past, half = np.zeros((13, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
+    rows, past, half = np.zeros((15, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
+    span, small = np.empty((2, MEMORY, M)), np.zeros((MEMORY + 4, MEMORY + 1))
+    lanes = np.zeros((3, -(-M // WIDTH) * WIDTH))
     square = np.empty((M, M) if M <= DENSE else (1, 1))
     gram, single = np.empty((M, M)), np.empty((1, 1) if M <= DENSE else (M, M), np.float32)
     for t in range(K.shape[0]):
@@ -45,29 +48,39 @@ def solve_paths(
         if not low and M > DENSE:
             single[:] = gram
         F32, rest32 = F.astype(np.float32), rest.astype(np.float32)
-        _first_direction(gram, rows, past)
+        _first_direction(gram, rows, past, lanes)
         known, b_now = 0, 0.0
         for j in order[t]:
             penalty = float(l2[t, j])
-            b_now = _best_in_span(rows, past, known, penalty, b_now)
+            b_now = _best_in_span(rows, past, known, span, small, lanes, penalty, b_now)
             b_now, kkt[t, j], n_iter[t, j] = _solve(
-                gram, F, low, single, F32, rest32, rows, half, square, penalty, b_now, tol, max_iter
+                gram, F, low, single, F32, rest32, rows, half, square, lanes, penalty, b_now, tol, max_iter
             )
             a[t, j] = rows[3]
-            # scores on rows that are not centred have another level
-            b[t, j] = b_now - np.dot(rows[1], np.dot(K[t], rows[3]))
-            for m in range(MEMORY - 1, 0, -1):
-                past[:, m] = past[:, m - 1]
-            past[0, 0], past[1, 0] = rows[3], rows[4]
-            known = min(MEMORY if M > SMALL else 2, known + 1)
+            b[t, j] = b_now - dot(rows[13], rows[3])  # scores on rows that are not centred have another level
+            known = _remember(rows, past, known)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _remember(rows: Any, past: Any, known: int) -> int:
+    """Put a solution before the last ones; returns how many are known then."""
+    M = rows.shape[1]
+    known = min(MEMORY if M > SMALL else 2, known + 1)
+    for k in range(2):
+        for m in range(known - 1, 0, -1):
+            for i in range(M):
+                past[k, m, i] = past[k, m - 1, i]
+        for i in range(M):
+            past[k, 0, i] = rows[3 + k, i]
+    return known
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _centre(K: Any, rows: Any, gram: Any) -> None:
     """Gram matrix of the rows about their weighted mean: a sums to zero, so that only the intercept notices."""
-    c, M = rows[1], K.shape[0]
-    mean = np.dot(K, c)
-    level = np.dot(mean, c)
+    c, mean, M = rows[1], rows[13], K.shape[0]
+    multiply(K, c, mean)
+    level = dot(mean, c)
     largest = 0.0
     for i in range(M):
         for k in range(M):
@@ -78,91 +91,118 @@ def _centre(K: Any, rows: Any, gram: Any) -> None:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _first_direction(K: Any, rows: Any, past: Any) -> None:
-    """Before the first solution: minus the gradient, whose multiple is the solution under a strong penalty."""
-    y, c, offset = rows[0], rows[1], rows[2]
-    total, g = 0.0, past[0, 0]
-    for i in range(len(y)):
-        e = np.exp(-abs(offset[i]))
-        p = (1.0 if offset[i] >= 0 else e) / (1 + e)
-        g[i] = c[i] * (y[i] - p)
-        total += g[i]
-    for i in range(len(y)):
-        g[i] -= c[i] * total
-    past[1, 0] = np.dot(K, g)
+def _losses(lanes: Any) -> None:
+    """Scores in lanes[0]: their probabilities into lanes[1], log(1 + exp(-|score|)) into lanes[2]."""
+    n = lanes.shape[1] // WIDTH
+    for i in range(n):
+        p, rest = probability(load(lanes, i))
+        store(lanes, n + i, p)
+        store(lanes, 2 * n + i, rest)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _best_in_span(rows: Any, past: Any, known: int, l2: float, b: float) -> float:
+def _first_direction(K: Any, rows: Any, past: Any, lanes: Any) -> None:
+    """Before the first solution: minus the gradient, whose multiple is the solution under a strong penalty."""
+    y, c, g = rows[0], rows[1], past[0, 0]
+    lanes[0, : len(y)] = rows[2]
+    _losses(lanes)
+    for i in range(len(y)):
+        g[i] = c[i] * (y[i] - lanes[1, i])
+    slope = total(g)
+    for i in range(len(y)):
+        g[i] -= c[i] * slope
+    multiply(K, g, past[1, 0])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _best_in_span(
+    rows: Any, past: Any, known: int, span: Any, small: Any, lanes: Any, l2: float, b: float
+) -> float:  # fmt: skip
     """Newton over the coefficients of the last solutions and the intercept, into rows[3:5]; no product with K.
 
     The solutions are made orthonormal first (in the norm of the penalty), so that the penalty is l2 / 2 times squares.
     """
-    y, c, offset, a, s, f, g, h, hs = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[7], rows[8], rows[9]
-    M = len(y)
-    n = max(known, 1)
-    A, S = past[0, :n].copy(), past[1, :n].copy()
-    start = np.zeros(MEMORY)
-    q = 0
-    for m in range(n):
-        before = np.dot(A[m], S[m])
-        v, w = A[m].copy(), S[m].copy()
-        for k in range(q):
-            along = np.dot(v, S[k])
-            v -= along * A[k]
-            w -= along * S[k]
-        left = np.dot(v, w)
-        if left > 1e-8 * before and left > 0:
-            root = 1 / np.sqrt(left)
-            A[q], S[q] = v * root, w * root
-            if m == 0 and known > 0:  # at the last solution, but at zero for a mere direction
-                start[0] = np.sqrt(left)
-            q += 1
-    theta = start
-    H, r = np.empty((q + 1, q + 1)), np.empty(q + 1)
-    old, old_b, value = theta.copy(), b, np.inf
+    y, c, offset, g, h, hs = rows[0], rows[1], rows[2], rows[7], rows[8], rows[9]
+    H, r, theta, old, S, M = small, small[MEMORY + 1], small[MEMORY + 2], small[MEMORY + 3], span[1], len(y)
+    theta[:], old[:], old_b, value = 0.0, 0.0, b, np.inf
+    q, theta[0] = _orthonormal(past, known, span)
     for _ in range(12):
-        f[:] = offset + b
-        for k in range(q):
-            f += theta[k] * S[k]
+        _combine(theta, S, q, lanes[0])
+        for i in range(M):
+            lanes[0, i] += offset[i] + b
+        _losses(lanes)
         new, H[q, q], r[q] = 0.0, 0.0, 0.0
         for i in range(M):
-            e = np.exp(-abs(f[i]))
-            high = 1 / (1 + e)
-            p = high if f[i] >= 0 else e * high
-            new += c[i] * (np.log(1 + e) + ((1 - y[i]) * f[i] if f[i] >= 0 else -y[i] * f[i]))
+            p, f = lanes[1, i], lanes[0, i]
+            new += c[i] * (lanes[2, i] + ((1 - y[i]) * f if f >= 0 else -y[i] * f))
             g[i], h[i] = c[i] * (p - y[i]), c[i] * p * (1 - p)
             r[q] += g[i]
             H[q, q] += h[i]
         for k in range(q):
-            hs[:] = h * S[k]
-            r[k], H[q, k] = np.dot(g, S[k]) + l2 * theta[k], np.sum(hs)
+            H[q, k] = 0.0
+            for i in range(M):
+                hs[i] = h[i] * S[k, i]
+                H[q, k] += hs[i]
+            r[k] = dot(g, S[k]) + l2 * theta[k]
             new += 0.5 * l2 * theta[k] * theta[k]
             for m in range(k + 1):
-                H[k, m] = np.dot(hs, S[m])
+                H[k, m] = dot(hs, S[m])
             H[k, k] += l2
         if not new <= value:  # too long a step: half of it
-            theta, b = 0.5 * (theta + old), 0.5 * (b + old_b)
+            for k in range(q):
+                theta[k] = 0.5 * (theta[k] + old[k])
+            b = 0.5 * (b + old_b)
             continue
-        gain = value - new
-        old, old_b, value = theta.copy(), b, new
-        if gain < 1e-2 * value or not small_solve(H, r):
+        for k in range(q):
+            old[k] = theta[k]
+        gain, old_b, value = value - new, b, new
+        if gain < 1e-2 * value or not small_solve(H, r, q + 1):
             break
-        theta = theta.copy()
         for k in range(q):
             theta[k] -= r[k]
         b -= r[q]
-    a[:], s[:] = 0.0, 0.0
-    for k in range(q):
-        a += old[k] * A[k]
-        s += old[k] * S[k]
+    _combine(old, span[0], q, rows[3])
+    _combine(old, S, q, rows[4])
     return old_b
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def small_solve(H: Any, r: Any) -> bool:
-    """r becomes H^-1 r for the lower triangle of a small positive definite H; False where it is not definite."""
-    n = len(r)
+def _orthonormal(past: Any, known: int, span: Any) -> tuple[int, float]:
+    """The last solutions a and K a in `span`, orthonormal: how many, and where the last one is along the first."""
+    A, S, start, q = span[0], span[1], 0.0, 0
+    for m in range(max(known, 1)):
+        for i in range(A.shape[1]):
+            A[q, i], S[q, i] = past[0, m, i], past[1, m, i]
+        before = dot(A[q], S[q])
+        for k in range(q):
+            along = dot(A[q], S[k])
+            for i in range(A.shape[1]):
+                A[q, i] -= along * A[k, i]
+                S[q, i] -= along * S[k, i]
+        left = dot(A[q], S[q])
+        if left > 1e-8 * before and left > 0:
+            root = 1 / np.sqrt(left)
+            for i in range(A.shape[1]):
+                A[q, i] *= root
+                S[q, i] *= root
+            if m == 0 and known > 0:  # at the last solution, but at zero for a mere direction
+                start = np.sqrt(left)
+            q += 1
+    return q, start
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _combine(theta: Any, S: Any, q: int, out: Any) -> None:
+    """The first q rows of S, times theta."""
+    out[:] = 0.0
+    for k in range(q):
+        for i in range(S.shape[1]):
+            out[i] += theta[k] * S[k, i]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def small_solve(H: Any, r: Any, n: int) -> bool:
+    """r becomes H^-1 r for the lower triangle of a positive definite n x n corner; False where it is not definite."""
     for j in range(n):
         d = H[j, j]
         for m in range(j):
@@ -188,33 +228,37 @@ def small_solve(H: Any, r: Any) -> bool:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _solve(
-    K: Any, F: Any, low: bool, single: Any, F32: Any, rest: Any, rows: Any, half: Any, square: Any, l2: float, b: float,
-    tol: float, max_iter: int,
+    K: Any, F: Any, low: bool, single: Any, F32: Any, rest: Any, rows: Any, half: Any, square: Any, lanes: Any,
+    l2: float, b: float, tol: float, max_iter: int,
 ) -> tuple[float, float, int]:  # fmt: skip
     """Newton from rows[3] (a) and rows[4] (K a, to rounding); returns intercept, residual and iterations."""
-    c, a, s, p, h, da, ds, r = rows[1], rows[3], rows[4], rows[6], rows[8], rows[9], rows[10], rows[11]
-    value, noise = _objective(rows, l2, 0.0, b, 0.0, p)
+    c, a, s, moved, h, da, ds, r = rows[1], rows[3], rows[4], rows[5], rows[8], rows[9], rows[10], rows[11]
+    value, noise = _objective(rows, lanes, l2, 0.0, b, 0.0)
     residual, worst, stuck, sure, n = np.inf, np.inf, False, False, 0
     for n in range(1, max_iter + 1):
-        residual = _derivatives(rows, l2, p)
+        residual = _derivatives(rows, lanes, l2)
         if not residual > tol and not sure:  # a combination of old solutions that needs no step: its scores anew
-            s[:] = _product(K, F, low, a)
-            value, noise = _objective(rows, l2, 0.0, b, 0.0, p)
-            residual, sure = _derivatives(rows, l2, p), True
+            _product(K, F, low, a, s)
+            value, noise = _objective(rows, lanes, l2, 0.0, b, 0.0)
+            residual, sure = _derivatives(rows, lanes, l2), True
         if not residual > tol or stuck:
             break
-        da[:], db, left = 0.0, 0.0, residual
+        da[:], db, left, missing = 0.0, 0.0, residual, -total(a)
         goal = residual * max(0.1 * tol / residual, min(0.1, 0.2 * residual))
         for _ in range(REFINE):
-            missing = -np.sum(a) - np.sum(da)
             if low:
                 db += low_step(F, rows, l2, missing)
             elif len(a) <= DENSE:
                 db += direct_step(K, rows, square, l2, missing)
             else:
-                db += conjugate_step(single, F32, rest, rows, half, l2, missing, goal)
-            da -= c * np.sum(a + da)
-            ds[:] = _product(K, F, low, a + da) - s  # not K da: a full step takes the rounding of s away, too
+                db += conjugate_step(single, F32, rest, rows, half, l2, missing - total(da), goal)
+            over = total(da) - missing
+            for i in range(len(a)):
+                da[i] -= c[i] * over
+                moved[i] = a[i] + da[i]
+            _product(K, F, low, moved, ds)
+            for i in range(len(a)):  # not K da: a full step takes the rounding of s away, too
+                ds[i] -= s[i]
             if low or len(a) <= DENSE:
                 break
             before, left = left, 0.0
@@ -223,7 +267,7 @@ def _solve(
                 left = max(left, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
             if not left > max(3 * goal, 0.01 * tol) or not left < before:
                 break
-        length, new, rounding = _search(rows, l2, b, db, value, noise, p)
+        length, new, rounding = _search(rows, lanes, l2, b, db, value, noise)
         if not length > 0:
             break
         for i in range(len(a)):
@@ -237,41 +281,42 @@ def _solve(
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _product(K: Any, F: Any, low: bool, v: Any) -> Any:
-    """K v, through the rows of F where there are few."""
-    return np.dot(np.dot(F, v), F) if low else np.dot(K, v)
+def _product(K: Any, F: Any, low: bool, v: Any, out: Any) -> None:
+    """out = K v, through the rows of F where there are few."""
+    if low:
+        out[:] = np.dot(np.dot(F, v), F)
+    else:
+        multiply(K, v, out)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _derivatives(rows: Any, l2: float, p: Any) -> float:
+def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
     """Slope and curvature of each row's loss and -(l2 a + slope) into rows; returns the residual of `Dual`."""
-    y, c, a, g, h, r = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11]
-    residual, total = 0.0, 0.0
+    y, c, a, g, h, r, p = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11], lanes[1]
+    residual, slope = 0.0, 0.0
     for i in range(len(y)):
         g[i] = c[i] * (p[i] - y[i])
         h[i] = c[i] * p[i] * (1 - p[i])
-        total += g[i]
+        slope += g[i]
         r[i] = -(l2 * a[i] + g[i])
         residual = max(residual, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
-    return max(residual, abs(total))
+    return max(residual, abs(slope))
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _objective(rows: Any, l2: float, length: float, b: float, db: float, p: Any) -> tuple[float, float]:
-    """Log-loss plus penalty a step of that length away, its rounding, and (into p) the probabilities there."""
-    y, c, offset, a, s, da, ds = rows[0], rows[1], rows[2], rows[3], rows[4], rows[9], rows[10]
-    value, square, terms = 0.0, 0.0, 0.0
+def _objective(rows: Any, lanes: Any, l2: float, length: float, b: float, db: float) -> tuple[float, float]:
+    """Log-loss plus penalty a step of that length away, its rounding, and (in lanes[1]) the probabilities there."""
+    y, c, offset, a, s, da, ds, f = rows[0], rows[1], rows[2], rows[3], rows[4], rows[9], rows[10], lanes[0]
+    value, square, terms, level = 0.0, 0.0, 0.0, b + length * db
     for i in range(len(y)):
         moved = s[i] + length * ds[i]
-        f = offset[i] + moved + b + length * db
-        e = np.exp(-abs(f))
-        high = 1 / (1 + e)
-        p[i] = high if f >= 0 else e * high
-        # not max(f, 0) - y f: on the right side of a hard label there is nothing to cancel
-        value += c[i] * (np.log1p(e) + ((1 - y[i]) * f if f >= 0 else -y[i] * f))
-        part = (a[i] + length * da[i]) * moved
-        square += part
+        f[i] = offset[i] + moved + level
+        square += (a[i] + length * da[i]) * moved
         terms += abs(a[i])
+    _losses(lanes)
+    for i in range(len(y)):
+        # not max(f, 0) - y f: on the right side of a hard label there is nothing to cancel
+        value += c[i] * (lanes[2, i] + ((1 - y[i]) * f[i] if f[i] >= 0 else -y[i] * f[i]))
     value += 0.5 * l2 * square
     # K a is exact to rounding of its longest terms
     return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[12, 0] + 1e-3)
@@ -279,12 +324,12 @@ def _objective(rows: Any, l2: float, length: float, b: float, db: float, p: Any)
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _search(
-    rows: Any, l2: float, b: float, db: float, value: float, noise: float, p: Any
+    rows: Any, lanes: Any, l2: float, b: float, db: float, value: float, noise: float
 ) -> tuple[float, float, float]:  # fmt: skip
     """Halve the step until the objective does not rise beyond rounding; length 0 if it never stops rising."""
     length = 1.0
     for _ in range(40):
-        new, rounding = _objective(rows, l2, length, b, db, p)
+        new, rounding = _objective(rows, lanes, l2, length, b, db)
         if new <= value + max(noise, rounding):
             return length, new, rounding
         length /= 2
@@ -316,12 +361,12 @@ def leverages(K: Any, h: Any, l2: Any, V: Any) -> None:
                     x = B[i, m]
                     for k in range(M):
                         row[k] -= x * Y[m, k]
-                total = 0.0
+                along = 0.0
                 for k in range(M):
                     row[k] *= B[i, i]
                     out[k] -= row[k] * row[k]
-                    total += row[k] * weight[k]
-                w[i] = total
+                    along += row[k] * weight[k]
+                w[i] = along
                 for k in range(M):
                     u[k] += weight[i] * K[t, i, k] - w[i] * row[k]
             mass = 0.0

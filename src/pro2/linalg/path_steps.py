@@ -1,7 +1,8 @@
 """Newton steps of `pro2.linalg.path_numba`: by one factorisation, or by preconditioned conjugate gradients.
 
-Rows of the work space: 0 y, 1 c, 2 offset, 3 a, 4 K a, 5 scratch, 6 p, 7 g, 8 h, 9 da, 10 K da, 11 r, 12 the largest
-entry of K. A step adds to da and returns db so that, with a right-hand side r and sum 1'da = missing,
+Rows of the work space: 0 y, 1 c, 2 offset, 3 a, 4 K a, 5 and 6 scratch, 7 g, 8 h, 9 da, 10 K da, 11 r, 12 the largest
+entry of K, 13 K c before K was centred, 14 scratch. A step adds to da and returns db so that, with a right-hand
+side r and sum 1'da = missing,
 
     l2 da + h (K da + db) = r;   da = r / l2 + S v:  (l2 I + S K S) v = -S K r / l2 - S 1 db,   S = sqrt(h)
 """
@@ -18,17 +19,42 @@ MOST = 120  # conjugate gradients a solution: more mean that float32 cannot foll
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
+def dot(a: Any, b: Any) -> float:
+    """Where a call of BLAS takes as long as what it computes."""
+    out = 0.0
+    for i in range(len(a)):
+        out += a[i] * b[i]
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def total(a: Any) -> float:
+    out = 0.0
+    for i in range(len(a)):
+        out += a[i]
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def multiply(K: Any, v: Any, out: Any) -> None:
+    """out = K v."""
+    for i in range(len(out)):
+        out[i] = dot(K[i], v)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
 def direct_step(K: Any, rows: Any, B: Any, l2: float, missing: float) -> float:
     """By Cholesky of l2 I + S K S; NaN where rounding left no definite matrix."""
-    h, root, r = rows[8], rows[5], rows[11]
+    h, root, r, x, t = rows[8], rows[5], rows[11], rows[6], rows[14]
     M = len(h)
     for i in range(M):
         root[i] = np.sqrt(h[i])
     if not factorise(K, root, l2, B):
         return np.nan
-    x, t = np.dot(K, r), root.copy()
+    multiply(K, r, x)
     for i in range(M):
         x[i] *= -root[i] / l2
+        t[i] = root[i]
     solve_factor(B, x)
     solve_factor(B, t)
     for i in range(M):  # v = x - t db

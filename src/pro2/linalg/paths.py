@@ -122,8 +122,11 @@ def _spread(part: Any, T: int, each: int) -> None:
 def _flat(a: Any, lead: tuple[int, ...], k: int) -> Any:
     """Broadcast to `lead` and `k` axes of its own, one leading axis, float64, row-major and writable: one signature."""
     own = a.shape[a.ndim - k :]
-    whole = np.broadcast_to(a, (*lead, *own)).reshape(-1, *own)
-    return np.require(whole, np.float64, ["C", "W"])
+    if a.dtype != np.float64 or not a.flags.carray or a.size != math.prod(lead) * math.prod(own):
+        whole = np.empty((*lead, *own))
+        whole[...] = a
+        a = whole
+    return a.reshape(-1, *own)
 
 
 @cache

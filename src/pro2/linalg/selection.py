@@ -27,12 +27,13 @@ def loo_path(
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, None, 100)
     prefixes = Prefixes(problem.Z, n_features)
-    fit = fit_prefixes(problem, prefixes, l2, prior_mean)
+    fit, a = fit_prefixes(problem, prefixes, l2, prior_mean)
     xp, Z = problem.xp, problem.Z
     grid = xp.asarray(list(l2), dtype=Z.dtype, device=device(Z))
     unit = 1.0 / problem.total[..., None, None, None]  # of one row's loss in the mean
     c, y = problem.weight[..., None, None, :], y[..., None, None, :]
-    f, slope, curvature = _at_solution(xp, fit, Z, y, n_classes)
+    f = _scores(prefixes, fit, a if prior_mean is None else None, n_classes)
+    slope, curvature = _derivatives(xp, f, y, n_classes)
     if n_classes == 2:
         V = leverages(prefixes, c * curvature, grid)
     else:  # one more path a class
@@ -44,18 +45,24 @@ def loo_path(
     return fit, f + V * unit * slope / xp.maximum(1.0 - unit * curvature * V, xp.full_like(f, 1e-6))
 
 
-def _at_solution(xp: Any, fit: LogisticFit, Z: Array, y: Array, n_classes: int) -> tuple[Array, Array, Array]:
-    """Scores, and slope and curvature of a row's loss in them: (..., n_d, n_l2, M), behind them the classes, if any."""
-    rows = Z[..., None, None, :, :]
+def _scores(prefixes: Prefixes, fit: LogisticFit, a: Array | None, n_classes: int) -> Array:
+    """Scores of all rows, (..., n_d, n_l2, M), behind them the classes, if any; K a where the rows were solved for."""
+    xp, Z = prefixes.xp, prefixes.Z
+    if n_classes > 2:
+        return Z[..., None, None, :, :] @ xp.matrix_transpose(fit.coef) + fit.intercept[..., None, :]
+    linear = fit.coef @ prefixes.ZT[..., None, :, :] if a is None else a @ prefixes.stacked()
+    return linear + fit.intercept[..., None]
+
+
+def _derivatives(xp: Any, f: Array, y: Array, n_classes: int) -> tuple[Array, Array]:
+    """Slope and curvature of each row's loss in its scores."""
     if n_classes == 2:
-        f = fit.coef @ xp.matrix_transpose(Z)[..., None, :, :] + fit.intercept[..., None]
         p = sigmoid(xp, f)
-        return f, p - xp.astype(y, f.dtype), p * (1.0 - p)
-    f = rows @ xp.matrix_transpose(fit.coef) + fit.intercept[..., None, :]
+        return p - xp.astype(y, f.dtype), p * (1.0 - p)
     e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
     P = e / xp.sum(e, axis=-1, keepdims=True)
     onehot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(f)), f.dtype)
-    return f, P - onehot, P * (1.0 - P)
+    return P - onehot, P * (1.0 - P)
 
 
 def leverages(prefixes: Prefixes, H: Array, l2: Array) -> Array:
