@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.linalg import adamw, bases, baseline_bases, gaussians, heads, penalty_path, selection, sparse_logistic
+from pro2.linalg import adamw, baseline_bases, bases, gaussians, heads, penalty_path, selection, sparse_logistic
 from pro2.linalg.logistic import fit_logistic, fit_path
 from pro2.linalg.moments import SourceMoments, host
 from tests.linalg.backends import to
@@ -35,7 +35,7 @@ def gaussian(X: Any, y: Any, w: Any, m: Any) -> Any:
     return coef, gaussians.gaussian_accuracy(own.mean, own.covariance(), coef, intercept)
 
 
-LINALG: dict[str, Callable[..., Any]] = {
+TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "moments": lambda X, y, w, m: (moments(X, y) + SourceMoments.from_arrays(X, y, w)).covariance(),
     "krylov_basis": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 6, 0.5),
     "krylov_basis, all": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 8, 0.0).scores,
@@ -58,15 +58,17 @@ LINALG: dict[str, Callable[..., Any]] = {
     ),
     "fit_sparse_logistic": lambda X, y, w, m: sparse_logistic.fit_sparse_logistic(X, y, 0.05, sample_weight=w)[:2],
     "adamw_probe": lambda X, y, w, m: adamw.adamw_probe(X, y, 0.1, 0.01, np.random.default_rng(0), steps=5),
+    "Probe, prior": lambda X, y, w, m: pro2.Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=np.ones(8)).coef_,
 }
 
-ESTIMATORS: dict[str, Callable[..., Any]] = {
+ANY_CLASSES: dict[str, Callable[..., Any]] = {
     "adapt": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y),
     "adapt, fixed": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(n_features=3, l2=0.1), X, y),
     "adapt, unlabeled": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y, X_unlabeled=X[40:, :]),
     "no labels": lambda X, y, w, m: pro2.ProjectAndProbe().fit(X, y).adapt(None, None, X_unlabeled=X[:40, :]).coef_,
     "Projection": lambda X, y, w, m: pro2.Projection(3, solver="logistic").fit(X, y).transform(X),
     "Probe": lambda X, y, w, m: pro2.Probe().fit(X, y, sample_weight=w).coef_,
+    "Probe, class weight": lambda X, y, w, m: pro2.Probe(class_weight="balanced").fit(X, y).coef_,
     "Probe, adamw": lambda X, y, w, m: pro2.Probe(n_features=3, solver="adamw", l2=0.1, random_state=0).fit(X, y).coef_,
 }
 
@@ -91,9 +93,9 @@ def _problem(n_classes: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
-@pytest.mark.parametrize("name", [*LINALG, *ESTIMATORS])
+@pytest.mark.parametrize("name", [*TWO_CLASSES, *ANY_CLASSES])
 def test_results_stay_on_the_device_and_are_those_of_numpy(name: str, backend: str) -> None:
-    call, problem = {**LINALG, **ESTIMATORS}[name], _problem(2)
+    call, problem = {**TWO_CLASSES, **ANY_CLASSES}[name], _problem(2)
     there = to(backend, *problem)
     expected, found = _arrays(call(*problem)), _arrays(call(*there))
     assert len(expected) == len(found)
@@ -104,9 +106,9 @@ def test_results_stay_on_the_device_and_are_those_of_numpy(name: str, backend: s
 
 
 @pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
-@pytest.mark.parametrize("name", [*ESTIMATORS, "krylov_basis", "moments", "discriminant_head"])
+@pytest.mark.parametrize("name", [*ANY_CLASSES, "krylov_basis", "moments", "discriminant_head"])
 def test_with_three_classes_too(name: str, backend: str) -> None:
-    call, problem = {**LINALG, **ESTIMATORS}[name], _problem(3)
+    call, problem = {**TWO_CLASSES, **ANY_CLASSES}[name], _problem(3)
     there = to(backend, *problem)
     for ours, theirs in zip(_arrays(call(*problem)), _arrays(call(*there))):
         np.testing.assert_allclose(host(theirs) if hasattr(theirs, "shape") else theirs, ours, rtol=1e-4, atol=1e-6)

@@ -90,7 +90,7 @@ class Probe(AffineMixin, BaseEstimator):
             return self._fit_adamw(X, codes, d_grid[-1], l2_grid[len(l2_grid) // 2], val)
         if self.solver != "newton":
             raise ValueError(f"solver must be 'newton' or 'adamw', got {self.solver!r}.")
-        prior = None if prior_mean is None else array_namespace(X).asarray(prior_mean, dtype=X.dtype)
+        prior = None if prior_mean is None else array_namespace(X).asarray(prior_mean, dtype=X.dtype, device=device(X))
         fit, self.scores_ = select(X, codes, d_grid, l2_grid, len(self.classes_), weight, prior, val)
         return self._keep(fit, d_grid, l2_grid)
 
@@ -118,7 +118,8 @@ class Probe(AffineMixin, BaseEstimator):
         weight = check_weight(sample_weight, X)
         if self.class_weight is None:
             return weight
-        by_class = array_namespace(X).asarray(compute_sample_weight(self.class_weight, y), dtype=X.dtype)
+        by_class = compute_sample_weight(self.class_weight, y)
+        by_class = array_namespace(X).asarray(by_class, dtype=X.dtype, device=device(X))
         return by_class if weight is None else weight * by_class
 
     def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:

@@ -104,7 +104,7 @@ def fit_path(
     """All feature prefixes times all penalties in one call that shares work.
 
     Z (..., M, D); `n_features` lists prefix lengths, `l2` penalties. coef (..., n_d, n_l2[, K], D) is zero beyond its
-    prefix (the prior mean there, if one is given); intercept (..., n_d, n_l2[, K]). Entry (i, j) equals
+    prefix, whatever the prior mean is there; intercept (..., n_d, n_l2[, K]). Entry (i, j) equals
     `fit_logistic(Z[..., :n_features[i]], y, l2[j])`; prefixes longer than M share one running Gram matrix.
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, tol, max_iter)
@@ -192,7 +192,7 @@ def _prefix_fits(
         else:
             solve = problem.dual if problem.n_classes == 2 else problem.softmax
             fit = problem.fit(solve, l2, prior, Z[..., :d], prefixes.gram(i)[..., None, :, :])
-        yield i, fit._replace(coef=_pad(xp, fit.coef, Z.shape[-1], w0))
+        yield i, fit._replace(coef=_pad(xp, fit.coef, Z.shape[-1]))
 
 
 def _prefixes_at_once(
@@ -218,8 +218,8 @@ def _prefixes_at_once(
     coef = xp.zeros((*shape, Z.shape[-1]), dtype=Z.dtype, device=device(Z))
     for i, d in enumerate(prefixes.n_features):
         coef[..., i, :, :d] = a[..., i, :, :] @ Z[..., :d]
-    if w0 is not None:
-        coef = coef + w0[..., None, None, :]
+        if w0 is not None:
+            coef[..., i, :, :d] += w0[..., None, :d]
     return LogisticFit(coef, b, kkt, n_iter, kkt <= problem.tol), a
 
 
@@ -329,13 +329,12 @@ def _row_space(xp: Any, K: Array) -> tuple[Array, Array]:
     return vectors * root[..., None, :], vectors * inverse[..., None, :]
 
 
-def _pad(xp: Any, w: Array, D: int, w0: Array | None) -> Array:
-    """Continue w (..., d) to D features: by zeros, or by the prior mean where there is one."""
-    d = w.shape[-1]
-    if d == D:
+def _pad(xp: Any, w: Array, D: int) -> Array:
+    """Continue w (..., d) to D features by zeros."""
+    if w.shape[-1] == D:
         return w
-    rest = xp.zeros((*w.shape[:-1], D - d), dtype=w.dtype, device=device(w))
-    return xp.concat([w, rest if w0 is None else rest + w0[..., d:]], axis=-1)
+    rest = xp.zeros((*w.shape[:-1], D - w.shape[-1]), dtype=w.dtype, device=device(w))
+    return xp.concat([w, rest], axis=-1)
 
 
 def _insert_axis(w0: Array, n_classes: int) -> Array:
