@@ -328,3 +328,18 @@ def test_a_long_fit_on_source_holds_up_no_other_method(
     monkeypatch.setattr(engines, "run_batch", counted)
     summary = run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=2)
     assert (summary.n_failed, summary.n_done) == (0, summary.n_runs)
+
+
+def test_each_fit_on_source_is_made_once(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    prepare = engines.prepare_method
+
+    def counted(problem: Any, key: Any) -> Any:
+        made.append(key)
+        return prepare(problem, key)
+
+    monkeypatch.setattr(engines, "prepare_method", counted)
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=4)
+    assert len(made) == len(set(made)) == 1 + 1 + 3  # pro2, the linear probe, and a random basis a seed
