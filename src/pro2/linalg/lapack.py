@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
+from pro2.linalg.fortran import call
+
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
 SMALLEST_CHOLESKY = 24  # columns from which a call per matrix costs less than the operations it saves
 CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no second (Daniel et al., 1976)
@@ -26,20 +28,28 @@ def serves(M: Any) -> bool:
 
 def matmul(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """A @ B for two matrices of one dtype, float32 or float64; no copy of row- and of column-major ones."""
-    from scipy.linalg.blas import dgemm, sgemm
-
+    (m, k), n = A.shape, B.shape[1]
+    C = np.empty((m, n), A.dtype)
     # as BLAS sees it, C' = B'A': a row-major matrix is its transpose, column-major
     (b, trans_b), (a, trans_a) = (
-        (M, 1) if M.flags.f_contiguous else (np.ascontiguousarray(M).T, 0) for M in (B, A)
+        (M, "T") if M.flags.f_contiguous else (np.ascontiguousarray(M).T, "N") for M in (B, A)
     )  # fmt: skip
-    return (sgemm if A.dtype == np.float32 else dgemm)(1.0, b, a, trans_a=trans_b, trans_b=trans_a).T
+    one, zero, ld = A.dtype.type(1), A.dtype.type(0), [max(1, M.shape[0]) for M in (b, a)]
+    call(_of(A, "gemm"), trans_b, trans_a, n, m, k, one, b, ld[0], a, ld[1], zero, C, max(1, n))
+    return C
 
 
 def gram(X: np.ndarray) -> np.ndarray:
-    """X'X of a row-major X, float32 or float64; symmetric to the bit, at half the operations of a product."""
-    from scipy.linalg.blas import dsyrk, ssyrk
+    """X'X for float32 or float64; symmetric to the bit, at half the operations of a product."""
+    X = np.ascontiguousarray(X)
+    n, D = X.shape
+    C = np.empty((D, D), X.dtype)
+    call(_of(X, "syrk"), "L", "N", D, n, X.dtype.type(1), X, D, X.dtype.type(0), C, D)
+    return _mirrored(C)
 
-    return _mirrored((ssyrk if X.dtype == np.float32 else dsyrk)(1.0, X.T, lower=1).T)
+
+def _of(A: np.ndarray, name: str) -> str:
+    return ("s" if A.dtype == np.float32 else "d") + name
 
 
 def _mirrored(M: np.ndarray) -> np.ndarray:
@@ -58,29 +68,22 @@ def orthonormal_rows(A: np.ndarray) -> np.ndarray:
     By Cholesky of the Gram matrix, which squares the condition of A: for matrices as good as a Gaussian one that is not
     square.
     """
-    from scipy.linalg.blas import dsyrk, dtrsm
-    from scipy.linalg.lapack import dpotrf
-
-    R, info = dpotrf(dsyrk(1.0, A.T, trans=1), clean=0, overwrite_a=1)
+    (n, width), G = A.shape, np.empty((A.shape[0],) * 2)
+    call("dsyrk", "U", "T", n, width, 1.0, A, width, 0.0, G, n)
+    info = call("dpotrf", "U", n, G, n)
     if info != 0:
         raise np.linalg.LinAlgError(f"the first {info} rows depend on each other: they have no orthonormal basis")
-    return dtrsm(1.0, R, A.T, side=1, overwrite_b=1).T
+    call("dtrsm", "R", "U", "N", "N", width, n, 1.0, G, n, A, width)
+    return A
 
 
 def spd_inverse(A: np.ndarray, level: float) -> np.ndarray | None:
     """(A + level I)^-1 of a symmetric A by Cholesky, symmetric to the bit; None where that is not definite."""
-    from scipy.linalg.lapack import dpotrf, dpotri
-
-    # the transpose of a row-major symmetric matrix is the same matrix, column-major, as LAPACK wants it
-    shifted = A.copy().T
-    np.einsum("ii->i", shifted)[...] += level
-    factor, info = dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
+    M, D = A.copy(), len(A)  # a row-major symmetric matrix is the same matrix, column-major, as LAPACK wants it
+    np.einsum("ii->i", M)[...] += level
+    if call("dpotrf", "L", D, M, D) != 0 or call("dpotri", "L", D, M, D) != 0:
         return None
-    inverse, info = dpotri(factor, lower=1, overwrite_c=1)
-    if info != 0:
-        return None
-    return _mirrored(inverse.T)
+    return _mirrored(M)
 
 
 def spd_solve(A: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:

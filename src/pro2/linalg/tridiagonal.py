@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pro2.linalg.fortran import call, workspace
+
 SHARE = 1 / 3  # of all directions: beyond, reducing the whole matrix costs less than one vector after the other
 
 
@@ -42,25 +44,25 @@ def _reflected(M: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 def _reduce(A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Reflectors below the diagonal, diagonal and off-diagonal of the tridiagonal form, their factors; A is used up."""
-    from scipy.linalg.lapack import dsytrd, dsytrd_lwork
-
-    room = int(dsytrd_lwork(len(A), lower=1)[0])
-    # the transpose of a row-major symmetric matrix is the same matrix, column-major, as LAPACK wants it
-    reflectors, diagonal, beside, tau, _ = dsytrd(A.T, lower=1, lwork=room, overwrite_a=1)
-    return reflectors, diagonal, beside, tau
+    D = len(A)  # a row-major symmetric matrix is the same matrix, column-major, as LAPACK wants it
+    diagonal, beside, tau = np.empty(D), np.empty(max(1, D - 1)), np.empty(max(1, D - 1))
+    args = ("L", D, A, D, diagonal, beside, tau)
+    work = workspace("dsytrd", *args)
+    call("dsytrd", *args, work, len(work))
+    return A.T, diagonal, beside[: D - 1], tau[: D - 1]
 
 
 def _first_rows(reflectors: np.ndarray, tau: np.ndarray, n: int) -> np.ndarray:
     """First n columns of the transformation, as rows; its first is the first axis."""
-    from scipy.linalg.lapack import dorgqr
-
-    D = len(reflectors)
+    D, m = len(reflectors), n - 1
     rows = np.zeros((n, D))
     rows[0, 0] = 1.0
-    if n > 1:
-        columns = np.asfortranarray(reflectors[1:, : n - 1])
-        room = int(dorgqr(columns[:, :1], tau[:1], lwork=-1)[1][0]) * (n - 1)
-        rows[1:, 1:] = dorgqr(columns, tau[: n - 1], lwork=room, overwrite_a=1)[0].T
+    if m > 0:
+        columns = np.ascontiguousarray(reflectors.T[:m, 1:])  # row-major rows are column-major columns
+        args = (D - 1, m, m, columns, D - 1, np.ascontiguousarray(tau[:m]))
+        work = workspace("dorgqr", *args)
+        call("dorgqr", *args, work, len(work))
+        rows[1:, 1:] = columns
     return rows
 
 
