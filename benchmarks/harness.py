@@ -33,7 +33,8 @@ def processor_time() -> float:
 def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool = True) -> dict[str, float]:
     """Median seconds of each way; rounds run forwards and backwards, so that drift hits all ways alike.
 
-    A pause before each: the threads of a BLAS spin on for a while after their last product and would slow the next way.
+    A pause before each on the wall clock: the threads of a BLAS spin on for a while after their last product and would
+    slow the next way.
     """
     names = list(ways)
     for name in names if warm else []:
@@ -41,7 +42,7 @@ def measure(ways: Mapping[str, Callable[[], Any]], repeats: int = 5, warm: bool 
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats):
         for name in names if turn % 2 == 0 else names[::-1]:
-            time.sleep(PAUSE)
+            time.sleep(PAUSE if _clock is time.perf_counter else 0)
             start = _clock()
             ways[name]()
             times[name].append(_clock() - start)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import harness
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pro2.experiments import find_plan
+from pro2.experiments import bases, find_plan
 from pro2.experiments.batches import prepare_method
 from pro2.experiments.expand import expand
 from pro2.experiments.methods import prepared_keys
@@ -111,21 +112,29 @@ def evaluation_products(n_runs: int, repeats: int = 5) -> tuple[float, float]:
     return float(wall), float(processor)
 
 
-def source_fits(plan: Plan, folder: Path) -> tuple[float, float]:
-    """Wall and processor seconds of what the sweep fits on source, each thing once; one BLAS thread."""
+def source_fits(plan: Plan, folder: Path) -> Callable[[int], None]:
+    """What makes all that the sweep fits on source, each thing once."""
     problems = load_problems(plan.data, folder)
     needed = {(b.data, key): None for b in expand(plan, problems)[0] for key in prepared_keys(b)}
-    with threadpool_limits(1):
+
+    def make(turn: int) -> None:
+        with threadpool_limits(1):
+            for data, key in needed:
+                prepare_method(problems[data], key)
+
+    return make
+
+
+def timed(work: Callable[[int], Any], repeats: int) -> tuple[float, float]:
+    """Wall and processor seconds, medians; each time from the start, random bases included."""
+    times = []
+    for i in range(repeats):
+        bases._random_rows.cache_clear()
         start, cpu = time.perf_counter(), time.process_time()
-        for data, key in needed:
-            prepare_method(problems[data], key)
-        return time.perf_counter() - start, time.process_time() - cpu
-
-
-def timed_sweep(plan: Plan, folder: Path, workers: int) -> tuple[int, tuple[float, float]]:
-    start, cpu = time.perf_counter(), time.process_time()
-    n = run_sweep(plan, folder / f"out-{workers}", data=folder, n_workers=workers).n_done
-    return n, (time.perf_counter() - start, time.process_time() - cpu)
+        work(i)
+        times.append((time.perf_counter() - start, time.process_time() - cpu))
+    wall, processor = np.median(times, axis=0)
+    return float(wall), float(processor)
 
 
 def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
@@ -133,9 +142,13 @@ def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plan = write_tables(folder)
-        n, together = timed_sweep(plan, folder, asked.workers)
-        n, alone = timed_sweep(plan, folder, 1)
-        source = source_fits(plan, folder)
+
+        def sweep(workers: int) -> Callable[[int], Any]:
+            return lambda turn: run_sweep(plan, folder / f"{workers}-{turn}", data=folder, n_workers=workers)
+
+        n = sweep(asked.workers)(-1).n_done
+        together, alone = (timed(sweep(workers), asked.repeats) for workers in (asked.workers, 1))
+        source = timed(source_fits(plan, folder), asked.repeats)
     runs = (alone[0] - source[0], alone[1] - source[1])
     kind = "with" if compiled else "without"
     ways = {
@@ -162,6 +175,7 @@ def _row(way: str, runs: int, seconds: tuple[float, float], ours: dict[str, floa
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="threads of the sweep")
+    parser.add_argument("--repeats", type=int, default=3)
 
 
 if __name__ == "__main__":

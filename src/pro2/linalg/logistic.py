@@ -139,7 +139,9 @@ class Prefixes:
         last, K = (0, None) if self._running is None or self._running[0] > d else self._running
         if last < d:
             gram = self.Z[..., last:d] @ self.ZT[..., last:d, :]
-            K = gram if K is None else K + gram
+            if K is not None:
+                gram += K  # not into K: others may hold it
+            K = gram
         self._running = (d, K)
         if self.small:
             self._kept[d] = K
