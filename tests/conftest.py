@@ -1,5 +1,6 @@
-"""Shared by all tests: where the real embeddings are, if they are here at all."""
+"""Shared by all tests: where the real embeddings are, if they are here at all, and that Ctrl-C works."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,3 +14,10 @@ def real_data() -> Path:
     if not REAL_DATA.is_dir():
         pytest.skip(f"real embeddings are not at {REAL_DATA}")
     return REAL_DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Children can be interrupted even where the tests run in the background, which ignores it and hands that on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
