@@ -64,7 +64,7 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
 def direction_scores(components: Array, moments: SourceMoments, variance: Array | None = None) -> Array:
     """Between-class share of the source variance along each row, in [0, 1]; `variance` if that is at hand."""
     xp = array_namespace(components)
-    between = xp.sum(_product(components, moments.between_factor()) ** 2, axis=1)
+    between = xp.sum(lapack.product(components, moments.between_factor()) ** 2, axis=1)
     total = _variance_along(components, moments.covariance()) if variance is None else variance
     return xp.where(total > 0, xp.clip(between / xp.where(total > 0, total, total + 1.0), 0.0, 1.0), 0.0 * total)
 
@@ -241,12 +241,7 @@ def _silent_variance(cov: Array) -> Array:
 
 
 def _variance_along(rows: Array, cov: Array) -> Array:
-    return array_namespace(cov).sum(_product(rows, cov) * rows, axis=1)
-
-
-def _product(A: Array, B: Array) -> Array:
-    """On the host in the BLAS of the LAPACK calls around it."""
-    return lapack.matmul(A, B) if lapack.serves(A) and A.dtype == B.dtype else A @ B
+    return array_namespace(cov).sum(lapack.product(rows, cov) * rows, axis=1)
 
 
 def _n_moving(variance: Array, cov: Array) -> int:

@@ -153,7 +153,7 @@ class SourceMoments:
         """Total covariance, (D, D): within plus between classes."""
         C = self.between_factor()
         cov = self.within_covariance()
-        cov += _product(C, array_namespace(C).matrix_transpose(C))
+        cov += lapack.product(C, array_namespace(C).matrix_transpose(C))
         return cov
 
     def scaled(self, scale: Array) -> SourceMoments:
@@ -182,7 +182,7 @@ class SourceMoments:
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
         lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
         scatter = self.scatter + other.scatter
-        scatter += _product(xp.matrix_transpose(lift), lift)
+        scatter += lapack.product(xp.matrix_transpose(lift), lift)
         return SourceMoments(self.classes, weight, mean, scatter)
 
     def _over(self, classes: tuple[Any, ...]) -> SourceMoments:
@@ -244,12 +244,12 @@ def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classe
     safe = xp.where(total > 0, total, xp.ones_like(total))
     reference = _reference(xp, X, member)
     C = _shifted(xp, X, reference, codes)
-    sums = xp.astype(_product(xp.matrix_transpose(member), C), xp.float64)
+    sums = xp.astype(lapack.product(xp.matrix_transpose(member), C), xp.float64)
     C = C if weight is None else C * xp.sqrt(xp.sum(member, axis=1))[:, None]
     scatter = xp.astype(lapack.gram(C) if is_numpy_array(C) else xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
-    scatter -= _product(xp.matrix_transpose(lift), lift)
+    scatter -= lapack.product(xp.matrix_transpose(lift), lift)
     return SourceMoments(classes, total, mean, scatter)
 
 
@@ -258,8 +258,8 @@ def _reference(xp: Any, X: Array, member: Array) -> Array:
     spread = slice(None, None, max(1, X.shape[0] // SAMPLE))
     some, rows = member[spread, :], X[spread, :]
     count = xp.sum(some, axis=0)
-    overall = _product(xp.sum(some, axis=1)[None, :], rows) / xp.sum(count)
-    mean = _product(xp.matrix_transpose(some), rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]
+    overall = lapack.product(xp.sum(some, axis=1)[None, :], rows) / xp.sum(count)
+    mean = lapack.product(xp.matrix_transpose(some), rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]
     return xp.where((count > 0)[:, None], mean, overall)
 
 
@@ -273,10 +273,6 @@ def _shifted(xp: Any, X: Array, reference: Array, codes: Array) -> Array:
         part = slice(start, start + rows)
         np.subtract(X[part], reference[codes[part]], out=C[part])
     return C
-
-
-def _product(A: Array, B: Array) -> Array:
-    return lapack.matmul(A, B) if is_numpy_array(A) else A @ B
 
 
 def _product_dtype(xp: Any, dtype: Any) -> Any:
