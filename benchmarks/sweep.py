@@ -101,15 +101,15 @@ def evaluation_products(n_runs: int, repeats: int = 5) -> tuple[float, float]:
     heads = rng.standard_normal((288, WIDTH), dtype=np.float32)  # 12 seeds times 24 settings: one batch of the sweep
     sizes = [n for _, target in TARGETS for n in target]
     pools = [rng.standard_normal((n, WIDTH), dtype=np.float32) for n in sizes]
-    times = []
+
+    def multiply(turn: int) -> None:
+        for pool in pools:
+            heads @ pool.T
+
     with threadpool_limits(1):
-        for _ in range(repeats):
-            start, cpu = time.perf_counter(), time.process_time()
-            for pool in pools:
-                heads @ pool.T
-            times.append((time.perf_counter() - start, time.process_time() - cpu))
-    wall, processor = np.median(times, axis=0) * n_runs / (len(heads) * len(pools))
-    return float(wall), float(processor)
+        wall, processor = timed(multiply, repeats)
+    share = n_runs / (len(heads) * len(pools))
+    return wall * share, processor * share
 
 
 def source_fits(plan: Plan, folder: Path) -> Callable[[int], None]:
@@ -146,7 +146,7 @@ def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
         def sweep(workers: int) -> Callable[[int], Any]:
             return lambda turn: run_sweep(plan, folder / f"{workers}-{turn}", data=folder, n_workers=workers)
 
-        n = sweep(asked.workers)(-1).n_done
+        n = sweep(asked.workers)(-1).n_done  # a first sweep is not counted
         together, alone = (timed(sweep(workers), asked.repeats) for workers in (asked.workers, 1))
         source = timed(source_fits(plan, folder), asked.repeats)
     runs = (alone[0] - source[0], alone[1] - source[1])
