@@ -23,7 +23,7 @@ from rich.table import Table
 from sklearn.linear_model import RidgeClassifierCV
 
 from pro2 import ProjectAndProbe
-from pro2.estimators.baseline_heads import LinearProbe
+from pro2.lab.baselines.heads import LinearProbe
 
 TASKS = ("waterbirds", "collages", *(f"celeba-{v}" for v in CELEBA))
 MODELS = {"source": "source head", "ridge": "ridge on the target", "ours": "Pro2, no tuning"}

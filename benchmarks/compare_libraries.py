@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pro2 import EmbeddingTable, ProjectAndProbe
-from pro2.data.datasets.digits import make_digit_collages
-from pro2.data.shifts import domain_targets, draw, group_targets
-from pro2.estimators.baselines import create_baseline
+from pro2.lab.baselines import create_baseline
+from pro2.lab.datasets.digits import make_digit_collages
+from pro2.tables.shifts import domain_targets, draw, group_targets
 
 SHOTS, SEEDS = (2, 8, 32), 5
 Predictor = Callable[[np.ndarray], np.ndarray]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pro2.data.shifts import Draw, draw, group_targets
+from pro2.tables.shifts import Draw, draw, group_targets
 
 CELEBA = {
     "hair": ("Blond_Hair", "Male"),

@@ -22,13 +22,13 @@ import harness
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pro2.experiments import bases, find_plan
-from pro2.experiments.batches import prepare_method
-from pro2.experiments.expand import expand
-from pro2.experiments.methods import prepared_keys
-from pro2.experiments.plan import DataSpec, Plan
-from pro2.experiments.problems import load_problems
-from pro2.experiments.run import run_sweep
+from pro2.lab.experiments import bases, find_plan
+from pro2.lab.experiments.batches import prepare_method
+from pro2.lab.experiments.expand import expand
+from pro2.lab.experiments.methods import prepared_keys
+from pro2.lab.experiments.plan import DataSpec, Plan
+from pro2.lab.experiments.problems import load_problems
+from pro2.lab.experiments.run import run_sweep
 from pro2.linalg import paths
 
 WIDTH, SOURCE = 1280, 5000

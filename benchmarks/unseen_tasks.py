@@ -19,7 +19,7 @@ from real_tasks import CELEBA, Task
 from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from pro2.data.shifts import group_targets
+from pro2.tables.shifts import group_targets
 
 SHOTS = {2: (2, 8, 32), 3: (2, 8), 4: (2, 8), 10: (1, 4)}  # by number of classes
 PAIRS = 6  # label and group attributes of faces, drawn by chance

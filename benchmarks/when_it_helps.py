@@ -17,9 +17,9 @@ import numpy as np
 from real_tasks import Task, tasks
 
 from pro2 import ProjectAndProbe
-from pro2.data.datasets.digits import make_digit_collages
-from pro2.data.shifts import Draw, domain_targets
-from pro2.estimators.baselines import create_baseline
+from pro2.lab.baselines import create_baseline
+from pro2.lab.datasets.digits import make_digit_collages
+from pro2.tables.shifts import Draw, domain_targets
 
 SHOTS = (2, 8, 32)
 TITLES = ("source head", "linear probe", "Pro2")

@@ -22,8 +22,8 @@ import onnxruntime
 from PIL import Image
 
 import pro2
-from pro2.backbones import create_backbone, open_images
-from pro2.backbones.extract import extract
+from pro2.embed import create_backbone, open_images
+from pro2.embed.extract import extract
 from pro2.export import export
 
 SHOTS = 4

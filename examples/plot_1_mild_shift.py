@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from pro2 import ProjectAndProbe
-from pro2.data.shifts import draw
-from pro2.estimators.baselines import create_baseline
+from pro2.lab.baselines import create_baseline
+from pro2.tables.shifts import draw
 
 rng = np.random.default_rng(0)
 digits = load_digits()

@@ -17,10 +17,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pro2 import ProjectAndProbe
-from pro2.data.datasets.digits import make_digit_collages
-from pro2.data.shifts import draw
-from pro2.diagnostics import adaptation_curves
-from pro2.estimators.baselines import create_baseline
+from pro2.lab.baselines import create_baseline
+from pro2.lab.datasets.digits import make_digit_collages
+from pro2.lab.theory import adaptation_curves
+from pro2.tables.shifts import draw
 
 table = make_digit_collages(seed=0)
 X, y, split = np.asarray(table.embeddings), table.column("y"), table.column("split")

@@ -25,8 +25,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pro2 import EmbeddingTable, ProjectAndProbe
-from pro2.data.shifts import draw
-from pro2.estimators.baselines import create_baseline
+from pro2.lab.baselines import create_baseline
+from pro2.tables.shifts import draw
 
 TOPICS = {
     "linear algebra": {"numpy": ["numpy.linalg"], "scipy": ["scipy.linalg", "scipy.sparse.linalg"]},

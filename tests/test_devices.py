@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.linalg import adamw, baseline_bases, bases, gaussians, heads, penalty_path, selection, sparse_logistic
+from pro2.lab.baselines import bases as baseline_bases
+from pro2.lab.baselines import sparse_logistic
+from pro2.lab.theory import gaussians
+from pro2.linalg import adamw, bases, heads, penalty_path, selection
 from pro2.linalg.logistic import fit_logistic, fit_path
 from pro2.linalg.moments import SourceMoments, host
 from tests.linalg.backends import to

@@ -27,8 +27,8 @@ def modules_with_examples() -> list[str]:
 @pytest.fixture
 def restored_registries() -> Iterator[None]:
     """Examples may register a data set or a backbone; other tests must not see it."""
-    from pro2.backbones import registry as backbones
-    from pro2.data.datasets import registry as datasets
+    from pro2.embed import registry as backbones
+    from pro2.lab.datasets import registry as datasets
 
     before = dict(backbones._REGISTERED), dict(datasets._MAKERS)
     yield
@@ -94,8 +94,8 @@ class TestContributing:
         return self.data_set, self.backbone, self.baseline
 
     def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
-        from pro2.data import shifts
-        from pro2.data.datasets import base, load_dataset, register_dataset, source_rows, targets
+        from pro2.lab.datasets import base, load_dataset, register_dataset, source_rows, targets
+        from pro2.tables import shifts
 
         names = {**vars(base), **vars(shifts), "np": np, "__name__": "mine"}
         exec(self.data_set, names)
@@ -107,7 +107,7 @@ class TestContributing:
 
     def test_add_a_backbone(self, restored_registries: None) -> None:
         image = pytest.importorskip("PIL.Image")
-        from pro2.backbones import create_backbone, list_backbones
+        from pro2.embed import create_backbone, list_backbones
 
         exec(self.backbone, {})
         assert "mean-colour" in list_backbones()

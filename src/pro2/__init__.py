@@ -20,7 +20,7 @@ _ROOMS = {
     "ProbeBank": "pro2.estimators.bank",
     "load": "pro2.estimators.files",
     "SourceMoments": "pro2.linalg.moments",
-    "EmbeddingTable": "pro2.data.embeddings",
+    "EmbeddingTable": "pro2.tables.embeddings",
     "suggest_labels": "pro2.active",
 }
 

@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pro2.cli.main import app
-from pro2.data.datasets import list_datasets
+from pro2.lab.datasets import list_datasets
 
 
 def pro2(*args: object) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pro2.data.datasets.digits import PAIRS, make_digit_collages
+from pro2.lab.datasets.digits import PAIRS, make_digit_collages
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_source_and_target_share_no_image(table):
 def test_demo_prints_a_table_and_saves_figure_and_rows(tmp_path, monkeypatch):
     from pro2.cli.main import app
 
-    monkeypatch.setattr("pro2.experiments.demo.SEEDS", 2)
+    monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d")])
     assert result.exit_code == 0, result.output
     assert "Target accuracy" in result.output

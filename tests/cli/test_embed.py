@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pro2.data.embeddings import EmbeddingTable
+from pro2.tables.embeddings import EmbeddingTable
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import pro2
 from pro2.cli.main import app
-from pro2.data.embeddings import EmbeddingTable
-from pro2.diagnostics import evaluate
+from pro2.estimators.evaluation import evaluate
+from pro2.tables.embeddings import EmbeddingTable
 
 PROVENANCE = {"backbone": "pixels", "weights_digest": "sha256:none", "layer": "input"}
 
@@ -209,7 +209,7 @@ def test_waterbirds_from_table_to_deployment(real_data: Path, tmp_path: Path) ->
 
 def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from pro2.diagnostics import diagnose
+    from pro2.lab.theory import diagnose
 
     source, target = digits
     few, _ = save_target(target, "odd", 8, tmp_path)

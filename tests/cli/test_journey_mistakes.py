@@ -14,7 +14,7 @@ import pytest
 
 import pro2
 from pro2.cli.main import main
-from pro2.data.embeddings import EmbeddingTable
+from pro2.tables.embeddings import EmbeddingTable
 
 COMMANDS = ["fit", "adapt", "predict", "evaluate", "suggest", "inspect", "export", "diagnose"]
 PROVENANCE = {"backbone": "toy", "weights_digest": "sha256:0", "layer": "penultimate"}
@@ -196,7 +196,7 @@ def test_inspect_finds_damage(pro: Pro2, name: str) -> None:
 
 
 def test_inspect_knows_every_kind_of_file(pro: Pro2) -> None:
-    from pro2.experiments.results import ResultStore
+    from pro2.lab.experiments.results import ResultStore
 
     with ResultStore("results") as store:
         store.append("batch", {"key": ["a", "b"], "accuracy": [0.5, 0.6]}, 1.0)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pro2.cli.main import app
-from pro2.experiments import list_presets, preset_text
+from pro2.lab.experiments import list_presets, preset_text
 
 PLAN = """
 name = "tiny"

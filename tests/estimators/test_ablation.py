@@ -6,7 +6,7 @@ import pytest
 from pro2 import ProjectAndProbe
 from pro2.estimators import AblatedProjectAndProbe
 from pro2.estimators.ablation import CHANGES, FAMILIES, OPTIONS
-from pro2.experiments.presets import find_plan
+from pro2.lab.experiments.presets import find_plan
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from sklearn.base import clone
 
 import pro2
 from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe, Projection
-from pro2.estimators.baselines import create_baseline
 from pro2.estimators.files import check_backbone, describe
 from pro2.estimators.tensors import read_tensors
+from pro2.lab.baselines import create_baseline
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROVENANCE = {"source": {"backbone": "toy", "weights_digest": "sha256:0", "preprocessing": {"size": [224, 224]}}}

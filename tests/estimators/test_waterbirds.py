@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.data.shifts import draw, group_targets
 from pro2.linalg.logistic import fit_path
+from pro2.tables.shifts import draw, group_targets
 
 pytestmark = pytest.mark.real_data
 PENALTIES = 10.0 ** np.arange(-4, 2.5, 0.5)

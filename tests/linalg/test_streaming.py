@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pro2.data.embeddings import EmbeddingTable
 from pro2.linalg.bases import krylov_basis
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import SourceMoments
 from pro2.linalg.streaming import Pass, fit_logistic_stream, from_bytes
+from pro2.tables.embeddings import EmbeddingTable
 
 
 def _source(n=600, D=12, K=3, seed=0, dtype=np.float64):

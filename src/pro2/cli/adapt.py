@@ -25,7 +25,7 @@ from pro2.cli.journey import (
 )
 
 if TYPE_CHECKING:
-    from pro2.data.embeddings import EmbeddingTable
+    from pro2.tables.embeddings import EmbeddingTable
 
 
 def adapt(

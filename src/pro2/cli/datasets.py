@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pro2.data.datasets import DataSet
+    from pro2.lab.datasets import DataSet
 
 app = typer.Typer(help="List data sets, check a folder against the official layout.", invoke_without_command=True)
 Name = Annotated[str, typer.Argument(help="Name of a data set, see `pro2 datasets`.")]
@@ -19,7 +19,7 @@ def list_all(context: typer.Context) -> None:
     """List the data sets."""
     if context.invoked_subcommand is not None:
         return
-    from pro2.data.datasets import get_dataset, list_datasets
+    from pro2.lab.datasets import get_dataset, list_datasets
 
     for name in list_datasets():
         typer.echo(f"{name:<18} {get_dataset(name).title}")
@@ -31,7 +31,7 @@ def list_all(context: typer.Context) -> None:
 @app.command()
 def show(name: Name) -> None:
     """Say how to obtain a data set and what its folder looks like."""
-    from pro2.data.datasets import get_dataset
+    from pro2.lab.datasets import get_dataset
 
     data = get_dataset(name)
     for key in ("name", "title", "licence", "obtain", "layout", "label", "group"):
@@ -46,7 +46,7 @@ def check(
     root: Annotated[Path, typer.Argument(help="Folder of the data set, or its parent.")],
 ) -> None:
     """Say exactly what is missing in a folder; exit status 1 if anything is."""
-    from pro2.data.datasets import get_dataset
+    from pro2.lab.datasets import get_dataset
 
     data = get_dataset(name)
     report = data.check(root)
@@ -80,7 +80,7 @@ def make(
     n_target: Annotated[int, typer.Option(help="Collages in each of the four targets.")] = 10240,
 ) -> None:
     """Make the 4-way Collages from the official files of its four parts."""
-    from pro2.data.datasets.collage_maker import make_collages
+    from pro2.lab.datasets.collage_maker import make_collages
 
     made = make_collages(raw, out, style, seed, n_source, n_target)
     typer.echo(f"made {n_source + 4 * n_target:,} collages in {made}")

@@ -25,7 +25,7 @@ def demo(
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     if images:
-        from pro2.backbones.demo import images_demo
+        from pro2.lab.images_demo import images_demo
 
         images_demo(out, console)
         return
@@ -34,7 +34,7 @@ def demo(
     _print_shog(console, shog)
     _write_rows(out / "collages.csv", collages)
     _write_rows(out / "shog.csv", shog)
-    from pro2.report.demo import plot_demo
+    from pro2.lab.report.demo import plot_demo
 
     figure = plot_demo(collages, shog, out / "demo.png")
     console.print(f"\nFigure: [bold]{figure}[/]   rows: {out / 'collages.csv'}, {out / 'shog.csv'}")
@@ -43,7 +43,7 @@ def demo(
 def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from pro2.experiments.demo import collage_rows, n_collage_rows, shog_rows
+    from pro2.lab.demo import collage_rows, n_collage_rows, shog_rows
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -56,7 +56,7 @@ def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def _print_collages(console: Any, rows: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    from pro2.report.demo import mean_and_error
+    from pro2.lab.report.demo import mean_and_error
 
     shots = sorted({r["n_shots"] for r in rows})
     table = Table(title="Target accuracy in % (± standard error over 10 seeds); settings chosen from the few labels")

@@ -25,7 +25,7 @@ from pro2.cli.journey import (
 )
 
 if TYPE_CHECKING:
-    from pro2.diagnostics import Diagnosis
+    from pro2.lab.theory import Diagnosis
 
 
 def diagnose(
@@ -41,8 +41,8 @@ def diagnose(
     """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
     if figure is not None:
         check_out(figure, force)
-    from pro2.diagnostics import diagnose as look
-    from pro2.diagnostics import plot_diagnosis
+    from pro2.lab.theory import diagnose as look
+    from pro2.lab.theory import plot_diagnosis
 
     fitted = load_estimator(model, "adapt", "diagnose")
     table = open_table(target, where, embedding)

@@ -13,8 +13,9 @@ from rich.console import Console
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pro2.backbones.extract import Extraction, Progress
-    from pro2.backbones.parts import Shard
+    from pro2.embed.extract import Extraction, Progress
+    from pro2.embed.parts import Shard
+    from pro2.embed.sources import Images
 
 
 class Engine(enum.StrEnum):
@@ -77,14 +78,21 @@ def embed(
 
     Interrupt it at any moment and run the same command again: it goes on where it stopped.
     """
-    from pro2.backbones import create_backbone, list_backbones, open_images
-    from pro2.backbones.extract import extract
-    from pro2.backbones.images import MAX_PIXELS
+    from pro2.embed import create_backbone, list_backbones, open_images
+    from pro2.embed.extract import extract
+    from pro2.embed.images import MAX_PIXELS
 
     if show_list:
         typer.echo("\n".join(list_backbones()))
         return
-    found = open_images(images, dataset=dataset, root=root, path_column=path_column, follow_links=follow_links)
+    if (images is None) == (dataset is None):
+        raise ValueError("give either a folder or list of images, or --dataset with --root; found both or neither")
+    if images is not None:
+        found: Images = open_images(images, root=root, path_column=path_column, follow_links=follow_links)
+    else:
+        from pro2.lab.datasets import open_dataset
+
+        found = open_dataset(str(dataset), root, follow_links)
     network = create_backbone(backbone, device, runtime.value)
     report = _Report(Console(stderr=True))
     with report:
@@ -117,10 +125,10 @@ def _engine(
     if engine is Engine.local:
         if address is not None or workers is not None:
             raise ValueError("--ray-address and --ray-workers go with --engine ray")
-        from pro2.backbones.pipeline import embed_shards
+        from pro2.embed.pipeline import embed_shards
 
         return embed_shards
-    from pro2.backbones.ray_engine import ray_shards
+    from pro2.embed.ray_engine import ray_shards
 
     return ray_shards(backbone, device, runtime, address, workers)
 
@@ -129,7 +137,7 @@ def _summary(done: Extraction, backbone: str) -> None:
     state = "already complete" if done.was_complete else "written"
     typer.echo(f"{done.path}: {done.n_rows} rows, {backbone}, {state}")
     if done.skipped:
-        from pro2.backbones.extract import skipped_file
+        from pro2.embed.extract import skipped_file
 
         typer.echo(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why")
 

@@ -25,8 +25,8 @@ from pro2.cli.journey import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from pro2.data.embeddings import EmbeddingTable
-    from pro2.diagnostics import Estimate, Evaluation
+    from pro2.estimators.evaluation import Estimate, Evaluation
+    from pro2.tables.embeddings import EmbeddingTable
 
 
 def evaluate(
@@ -46,7 +46,7 @@ def evaluate(
 
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals.
     """
-    from pro2.diagnostics import evaluate as measure
+    from pro2.estimators.evaluation import evaluate as measure
 
     classifier = load_estimator(adapted, "predict", "evaluate")
     rows = open_table(table, where, embedding)

@@ -12,7 +12,7 @@ from pro2.cli.journey import AsJson, Embedding, near, open_table, tell, working
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pro2.data.embeddings import EmbeddingTable
+    from pro2.tables.embeddings import EmbeddingTable
 
 
 def inspect(
@@ -88,7 +88,7 @@ def _spread(values: Any) -> str:
 
 
 def _results(path: Path) -> dict[str, Any]:
-    from pro2.experiments.results import ResultStore
+    from pro2.lab.experiments.results import ResultStore
 
     if not (path / "log").is_dir():
         raise ValueError(f"{path} is a folder, but not one of results: it has no log; make one with `pro2 sweep`")

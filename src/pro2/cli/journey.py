@@ -17,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from pro2.data.embeddings import EmbeddingTable
+    from pro2.tables.embeddings import EmbeddingTable
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, made by `pro2 fit`.")]
 AdaptedFile = Annotated[
@@ -75,8 +75,8 @@ def register(app: typer.Typer) -> None:
 
 def open_table(path: Path, where: str | None = None, embedding: str | None = None) -> EmbeddingTable:
     """The rows of a table file that `where` selects; never none of them."""
-    from pro2.data.embeddings import EmbeddingTable
     from pro2.estimators.files import is_model_file
+    from pro2.tables.embeddings import EmbeddingTable
 
     if not path.is_file():
         raise FileNotFoundError(f"no embedding table at {path}; {near(path)}")
@@ -103,8 +103,8 @@ def labels_of(table: EmbeddingTable, name: str) -> np.ndarray:
 
 def load_estimator(path: Path, needs: str, command: str) -> Any:
     """The estimator in a model file, with the method that the command needs."""
-    from pro2.data.formats import WRITERS
     from pro2.estimators.files import is_model_file, load
+    from pro2.tables.formats import WRITERS
 
     if path.is_file() and path.suffix.lower() in set(WRITERS) - {".safetensors"} and not is_model_file(path):
         raise ValueError(f"{path} is not a model file; the order is MODEL TABLE, and `pro2 fit` makes a model")
@@ -132,8 +132,8 @@ def facts(
     table: EmbeddingTable, path: Path, label: str | None = None, where: str | None = None, embedding: str | None = None
 ) -> dict[str, Any]:
     """What a model file records about a table: enough to find it again and to recognise its backbone."""
-    from pro2.data.embeddings import EmbeddingTable
     from pro2.estimators.files import BACKBONE_KEYS
+    from pro2.tables.embeddings import EmbeddingTable
 
     digest = table.digest if where is None else EmbeddingTable.open(path, embedding).digest
     found = {

@@ -26,7 +26,7 @@ from pro2.cli.journey import (
 )
 
 if TYPE_CHECKING:
-    from pro2.data.embeddings import EmbeddingTable
+    from pro2.tables.embeddings import EmbeddingTable
 
 BATCH = 8192
 Batch = dict[str, list[Any]]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pro2.experiments.run import Progress
+    from pro2.lab.experiments.run import Progress
 
 Show = Callable[["Progress"], None]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pro2.experiments.plan import Plan
-    from pro2.experiments.run import Estimate, SweepSummary
+    from pro2.lab.experiments.plan import Plan
+    from pro2.lab.experiments.run import Estimate, SweepSummary
 
 plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
 
@@ -46,10 +46,10 @@ def sweep(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
     """Run a plan: all its missing runs, in batches, into a folder that can be killed at any time."""
-    from pro2.experiments.memory import parse_memory
-    from pro2.experiments.plan import override
-    from pro2.experiments.presets import find_plan
-    from pro2.experiments.run import estimate_sweep, run_sweep
+    from pro2.lab.experiments.memory import parse_memory
+    from pro2.lab.experiments.plan import override
+    from pro2.lab.experiments.presets import find_plan
+    from pro2.lab.experiments.run import estimate_sweep, run_sweep
 
     chosen = find_plan(plan)
     root = data if data is not None else (Path(plan).parent if Path(plan).is_file() else Path())
@@ -91,7 +91,7 @@ def report(
     markdown: Annotated[Path | None, typer.Option(help="Write NAME.md and its pictures to this folder, too.")] = None,
 ) -> None:
     """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
-    from pro2.report import write_report
+    from pro2.lab.report import write_report
 
     page = write_report(folder, out, selection, markdown)
     typer.echo(str(page))
@@ -105,7 +105,7 @@ def plans(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pro2.experiments.presets import find_plan, list_presets
+    from pro2.lab.experiments.presets import find_plan, list_presets
 
     listing = Table("name", "what it does", "data", box=None, header_style="bold")
     for name in list_presets():
@@ -117,14 +117,14 @@ def plans(context: typer.Context) -> None:
 @plans_app.command("show")
 def show_plan(name: Annotated[str, typer.Argument(help="Name of a preset.")]) -> None:
     """Print a preset's plan file, to read or to copy."""
-    from pro2.experiments.presets import preset_text
+    from pro2.lab.experiments.presets import preset_text
 
     typer.echo(preset_text(name), nl=False)
 
 
 def _on_table(plan: Plan, table: Path, columns: dict[str, Any]) -> Plan:
     """The plan with the user's own table in place of its data; checked like a plan file."""
-    from pro2.experiments.plan import parse_plan
+    from pro2.lab.experiments.plan import parse_plan
 
     entry = {"name": table.stem, "table": table.name, **{k: v for k, v in columns.items() if v is not None}}
     return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")

@@ -1,0 +1,204 @@
+"""Lists of images (CSV, TSV, Parquet) and Hugging Face data sets on disk, read with Arrow alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pro2.embed.images import ImageError
+from pro2.embed.sources import FileImages, Images, text_array
+
+PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "img_filename", "img")
+
+
+def open_list(
+    path: Path, root: str | os.PathLike[str] | None, path_column: str | None, follow_links: bool = False
+) -> Images:
+    """A list of paths, or a Parquet file whose image column holds the encoded bytes (`{bytes, path}`)."""
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".tsv", ".parquet"):
+        raise ValueError(f"{path} is not a list of images; expected a folder or a .csv, .tsv or .parquet file")
+    table = _read_parquet(path) if suffix == ".parquet" else _read_text(path, "\t" if suffix == ".tsv" else ",")
+    column = _find_column(table, path_column, path)
+    if _holds_bytes(table.schema.field(column).type):
+        return ArrowImages(((str(path), ""),), column)
+    entries = ["" if value is None else str(value) for value in table.column(column).to_pylist()]
+    ids = _ids(table, entries, path)
+    columns = _columns(table, {column, "id"})
+    folder = Path(root) if root is not None else path.parent
+    if not folder.is_dir():
+        raise ValueError(f"root {folder} is not a folder; give the folder that the paths in {path} are relative to")
+    return FileImages(folder, entries, ids, {**columns, "path": text_array(entries)}, follow_links)
+
+
+def open_saved_dataset(folder: Path, image_column: str | None = None) -> Images:
+    """A data set or a dictionary of splits written by Hugging Face `save_to_disk`."""
+    parts = [(folder, "")]
+    if (folder / "dataset_dict.json").exists():
+        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        parts = [(folder / name, name) for name in splits]
+    files: list[tuple[str, str]] = []
+    features: dict[str, Any] = {}
+    for part, split in parts:
+        state = json.loads((part / "state.json").read_text(encoding="utf-8"))
+        files += [(str(part / entry["filename"]), split) for entry in state["_data_files"]]
+        features = json.loads((part / "dataset_info.json").read_text(encoding="utf-8")).get("features") or {}
+    found = [name for name, kind in features.items() if isinstance(kind, dict) and kind.get("_type") == "Image"]
+    column = image_column or (found[0] if len(found) == 1 else None)
+    if column is None or column not in features:
+        raise ValueError(f"{folder} has image columns {found}; name one with path_column= (--path-column)")
+    names = {key: kind["names"] for key, kind in features.items() if isinstance(kind, dict) and kind.get("names")}
+    return ArrowImages(tuple(files), column, names)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrowImages:
+    """Images whose bytes lie inside Arrow or Parquet files; opened again in every process that reads them."""
+
+    files: tuple[tuple[str, str], ...]
+    column: str
+    class_names: Mapping[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def _table(self) -> Any:
+        import pyarrow as pa
+
+        return pa.concat_tables([_read_any(Path(name)) for name, _ in self.files])
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The column `id` when there is one; split and row number otherwise."""
+        if "id" in self._table.column_names:
+            return _ids(self._table, [], Path(self.files[0][0]))
+        splits = self.columns.get("split", np.full(len(self), ""))
+        return text_array([f"{split}/{row}" if split else str(row) for row, split in enumerate(splits.tolist())])
+
+    @cached_property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """All plain columns; class numbers get their names beside them in `<column>_name`."""
+        columns = _columns(self._table, {self.column, "id"})
+        for name, classes in self.class_names.items():
+            if name in columns and columns[name].dtype.kind == "i":
+                columns[f"{name}_name"] = text_array([classes[i] if i >= 0 else "" for i in columns[name].tolist()])
+        if any(split for _, split in self.files):
+            rows = [split for name, split in self.files for _ in range(_read_any(Path(name)).num_rows)]
+            columns["split"] = text_array(rows)
+        return columns
+
+    def read(self, row: int) -> bytes:
+        """The bytes in the table; a row that only names a file elsewhere is refused."""
+        value = self._table.column(self.column)[row].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if not content:
+            raise ImageError("the row holds no image bytes (save the data set with its images embedded)")
+        return bytes(content)
+
+    def stamp(self, row: int) -> str:
+        """The stamp of all files together."""
+        return self._stamp if row == 0 else ""
+
+    @cached_property
+    def _stamp(self) -> str:
+        found = [Path(name).stat() for name, _ in self.files]
+        return ",".join(f"{one.st_size}:{one.st_mtime_ns}" for one in found)
+
+    def place(self, row: int) -> str:
+        """Row number, for messages."""
+        return f"row {row} of {Path(self.files[0][0]).parent.name}"
+
+
+def _read_any(path: Path) -> Any:
+    import pyarrow as pa
+
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    source = pa.memory_map(str(path))
+    with path.open("rb") as stream:
+        is_file = stream.read(6) == b"ARROW1"
+    return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+
+
+def _read_parquet(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(path, memory_map=True).read()
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _read_text(path: Path, delimiter: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    try:
+        return pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter))
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} is not a readable list: {str(error).splitlines()[0]}") from error
+
+
+def _find_column(table: Any, wanted: str | None, path: Path) -> str:
+    names = table.column_names
+    if wanted is not None:
+        if wanted not in names:
+            raise ValueError(f"path_column={wanted!r} is not in {path}; it has {', '.join(names)}")
+        return wanted
+    for name in PATH_COLUMNS:
+        if name in names:
+            return name
+    raise ValueError(f"{path} has no path column; name one of {', '.join(names)} with path_column= (--path-column)")
+
+
+def _holds_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _ids(table: Any, entries: list[str], path: Path) -> np.ndarray:
+    ids = text_array(table.column("id").to_pylist() if "id" in table.column_names else entries)
+    unique, counts = np.unique(ids, return_counts=True)
+    if len(unique) < len(ids):
+        raise ValueError(
+            f"{path} names {str(unique[counts.argmax()])!r} {counts.max()} times; give each row its own value in a "
+            "column called id"
+        )
+    return ids
+
+
+def _columns(table: Any, leave_out: set[str]) -> dict[str, np.ndarray]:
+    """Numbers, flags and text; empty text for missing text, NaN for missing numbers; nested columns are left out."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if name in leave_out or name == "embedding" or pa.types.is_nested(kind) or _holds_bytes(kind):
+            continue
+        values = table.column(name)
+        if pa.types.is_boolean(kind) and values.null_count == 0:
+            columns[name] = np.asarray(values.to_pylist(), dtype=bool)
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            columns[name] = values.to_numpy()
+        else:
+            columns[name] = text_array(["" if value is None else value for value in values.to_pylist()])
+    return columns

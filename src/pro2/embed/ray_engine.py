@@ -1,0 +1,150 @@
+"""Shards on a Ray cluster: Ray Data batch inference with one model per worker, for folders that outgrow a machine.
+
+Workers run the very same shards with the very same code as this process would, so rows are the same; rows come back
+to the driver, which alone writes. The images must be readable under the same path on every node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pro2.embed.parts import Shard
+from pro2.embed.pipeline import Plan, embed_shards
+from pro2.embed.sources import Images
+from pro2.embed.spec import Backbone
+
+
+def ray_shards(
+    backbone: str,
+    device: str = "auto",
+    runtime: str = "auto",
+    address: str | None = None,
+    workers: int | None = None,
+    cpus_per_worker: int = 1,
+) -> Callable[[Images, Backbone, Plan, list[int]], Iterator[Shard]]:
+    """An engine for `extract` that runs on Ray.
+
+    Parameters
+    ----------
+    backbone, device, runtime : str
+        As for `create_backbone`; every worker loads its own and refuses to work when its weights differ.
+    address : str, optional
+        Cluster to join ("auto", "ray://..."); by default the one already joined, or a new one on this machine.
+    workers : int, optional
+        Models at once; by default one for each GPU, or for each `cpus_per_worker` cores, of the cluster.
+    cpus_per_worker : int
+        Cores that each worker takes, for decoding and, without a GPU, for the network.
+    """
+    ray = _import_ray()
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, found {workers}")
+
+    def engine(images: Images, loaded: Backbone, plan: Plan, shards: list[int]) -> Iterator[Shard]:
+        if not shards:
+            return
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+        gpu = loaded.engine.endswith("cuda")
+        count = min(workers or _capacity(ray, gpu, cpus_per_worker), len(shards))
+        identity = (backbone, device, runtime, loaded.weights, loaded.engine)
+        with _quiet(ray):
+            dataset = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+            rows = dataset.map_batches(
+                _Worker,
+                fn_constructor_args=(identity, images, plan, None if gpu else cpus_per_worker),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(size=count),
+                **({"num_gpus": 1} if gpu else {"num_cpus": cpus_per_worker}),
+            )
+            yield from (_from_row(row, plan) for row in _rows(ray, rows))
+
+    return engine
+
+
+def _rows(ray: Any, dataset: Any) -> Iterator[dict[str, Any]]:
+    """Rows as they come; what a cluster throws becomes one sentence."""
+    try:
+        yield from dataset.iter_rows()
+    except ray.exceptions.RayError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
+        raise OSError(
+            f"the Ray cluster failed: {reason}; finished shards are kept, run the same command again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Our own progress is enough; Ray's warnings and errors still come through."""
+    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    bars, level = context.enable_progress_bars, logger.level
+    context.enable_progress_bars = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = bars
+        logger.setLevel(level)
+
+
+class _Worker:
+    """One model in one process; called with one shard number at a time."""
+
+    def __init__(self, identity: tuple[str, ...], images: Images, plan: Plan, threads: int | None) -> None:
+        from pro2.embed.registry import create_backbone
+
+        name, device, runtime, weights, engine = identity
+        self.backbone = create_backbone(name, device, runtime)
+        if (self.backbone.weights, self.backbone.engine) != (weights, engine):
+            raise ValueError(
+                f"backbone {name} is {self.backbone.weights} on {self.backbone.engine} at a worker but {weights} on "
+                f"{engine} at the driver: install the same weights and runtime on every node"
+            )
+        self.images, self.plan, self.threads = images, plan, threads
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+        """Rows as bytes, because blocks must have one width and a shard of skipped images has none."""
+        wanted = int(batch["shard"][0])
+        try:
+            (shard,) = embed_shards(self.images, self.backbone, self.plan, [wanted], self.threads)
+        except ValueError as error:  # a bad image: the driver says so, in one line
+            return {"index": [wanted], "width": [0], "rows": [b""], "skipped": ["{}"], "error": [str(error)]}
+        return {
+            "index": [shard.index],
+            "width": [shard.embeddings.shape[1]],
+            "rows": [shard.embeddings.tobytes()],
+            "skipped": [json.dumps({str(row): why for row, why in shard.skipped.items()})],
+            "error": [""],
+        }
+
+
+def _from_row(row: dict[str, Any], plan: Plan) -> Shard:
+    if row["error"]:
+        raise ValueError(row["error"])
+    index = int(row["index"])
+    span = plan.rows(index)
+    values = np.frombuffer(row["rows"], dtype=plan.dtype).reshape(len(span), int(row["width"]))
+    skipped = {int(number): why for number, why in json.loads(row["skipped"]).items()}
+    return Shard(index, span.start, values, skipped)
+
+
+def _capacity(ray: Any, gpu: bool, cpus_per_worker: int) -> int:
+    found = ray.cluster_resources()
+    return max(1, int(found.get("GPU", 0)) if gpu else int(found.get("CPU", 1)) // cpus_per_worker)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ImportError("--engine ray needs Ray; run: pip install 'pro2[ray]'") from None
+    return ray

@@ -1,0 +1,196 @@
+"""Where images come from: a folder, a CSV or Parquet list, a data set of the package, a Hugging Face data set on disk.
+
+All become one thing: rows with an id, a place to read bytes from, and columns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from pro2.embed.images import SUFFIXES, ImageError
+
+_SPLITS = frozenset({"train", "val", "valid", "validation", "test"})
+
+
+class Images(Protocol):
+    """Rows of images: `ids`, `columns`, and `read(row)` for the encoded bytes of one."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """One unique name a row."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """Typed columns that go into the table."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, row: int) -> bytes:
+        """The encoded image, or `ImageError` with the reason."""
+        ...
+
+    def stamp(self, row: int) -> str:
+        """Changes when the image's file does; cheap."""
+        ...
+
+    def place(self, row: int) -> str:
+        """Where the image is, for messages."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FileImages:
+    """Images that are files under one root folder.
+
+    Parameters
+    ----------
+    root : Path
+        No entry may lead out of it.
+    paths : list of str
+        Relative to `root`; absolute ones are accepted when they lie inside.
+    ids : ndarray of str
+    columns : mapping of name to ndarray
+    follow_links : bool
+        Accept symbolic links inside the root that point out of it.
+    """
+
+    root: Path
+    paths: list[str]
+    ids: np.ndarray
+    columns: Mapping[str, np.ndarray]
+    follow_links: bool = False
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def place(self, row: int) -> str:
+        """The entry as it was given."""
+        return self.paths[row]
+
+    def read(self, row: int) -> bytes:
+        """The file's bytes; what is missing, unreadable, not a file or outside the root is an `ImageError`."""
+        path = self._inside(self.paths[row])
+        try:
+            # a pipe or a device would block or never end
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ImageError("not a regular file")
+            return path.read_bytes()
+        except FileNotFoundError:
+            target = "a symbolic link to nothing" if path.is_symlink() else "no such file"
+            raise ImageError(target) from None
+        except OSError as error:
+            raise ImageError(f"it cannot be read ({error.strerror or error})") from None
+
+    def stamp(self, row: int) -> str:
+        """Size and time of the last change."""
+        try:
+            found = os.stat(self.root / self.paths[row])  # noqa: PTH116 - called once for every image of a large list
+            return f"{found.st_size}:{found.st_mtime_ns}"
+        except (OSError, ValueError):
+            return "none"
+
+    def _inside(self, entry: str) -> Path:
+        if "\0" in entry:
+            raise ImageError("the path contains a zero byte")
+        root = Path(os.path.abspath(self.root))  # noqa: PTH100 - lexical: links are looked at below
+        path = Path(os.path.normpath(root / entry))
+        if not path.is_relative_to(root) and not path.is_relative_to(root.resolve()):
+            raise ImageError(f"the entry leads out of the root folder {self.root}")
+        if not self.follow_links and not path.resolve().is_relative_to(root.resolve()):
+            raise ImageError("a symbolic link that leads out of the root folder (--follow-links accepts it)")
+        return path
+
+
+def list_digest(images: Images, stamps: bool = False) -> str:
+    """Digest of ids and places; with `stamps` also of the files' sizes and times."""
+    digest = hashlib.sha256()
+    for row, name in enumerate(images.ids.tolist()):
+        parts = [name, images.place(row), images.stamp(row) if stamps else ""]
+        digest.update("\0".join(parts).encode("utf-8", "surrogateescape") + b"\n")
+    return "sha256:" + digest.hexdigest()
+
+
+def open_images(
+    source: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+    follow_links: bool = False,
+) -> Images:
+    """Open whatever holds images.
+
+    Parameters
+    ----------
+    source : path
+        A folder (class sub-folders become the column `label`; train/val/test folders above them the column `split`),
+        a `.csv`, `.tsv` or `.parquet` list, or a Hugging Face data set saved with `save_to_disk`.
+    root : path, optional
+        The folder that a list's paths are relative to; by default the list's own.
+    path_column : str, optional
+        The list's column with paths or the data set's column with images, when it has an unusual name.
+    follow_links : bool
+        Accept symbolic links that lead out of the root.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; expected a folder of images or a .csv, .tsv or .parquet list")
+    if path.is_file():
+        from pro2.embed.lists import open_list
+
+        return open_list(path, root, path_column, follow_links)
+    if root is not None:
+        raise ValueError("root= goes with a list; a folder of images is its own root")
+    if (path / "dataset_dict.json").exists() or (path / "dataset_info.json").exists():
+        from pro2.embed.lists import open_saved_dataset
+
+        return open_saved_dataset(path, path_column)
+    return _of_folder(path, follow_links)
+
+
+def _of_folder(folder: Path, follow_links: bool) -> FileImages:
+    paths = sorted(_walk(folder))
+    if not paths:
+        kinds = ", ".join(sorted(SUFFIXES)[:8])
+        raise ValueError(f"no images under {folder}; looked for files ending in {kinds}, ... in it and below")
+    return FileImages(folder, paths, text_array([_readable(p) for p in paths]), _folder_columns(paths), follow_links)
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """Relative paths of image files; linked folders are not entered, so that a loop of links cannot trap us."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _folder_columns(paths: list[str]) -> dict[str, np.ndarray]:
+    """Class folders as labels, and split folders above them; nothing when some image lies in no folder."""
+    parts = [path.split("/") for path in paths]
+    columns: dict[str, np.ndarray] = {}
+    if all(len(part) >= 3 and part[0].lower() in _SPLITS for part in parts):
+        columns["split"] = text_array([part[0] for part in parts])
+        parts = [part[1:] for part in parts]
+    if all(len(part) >= 2 for part in parts):
+        columns["label"] = text_array([_readable(part[0]) for part in parts])
+    return columns
+
+
+def text_array(values: Any) -> np.ndarray:
+    """A NumPy array of text."""
+    return np.asarray([str(value) for value in values], dtype=str)
+
+
+def _readable(path: str) -> str:
+    """File names may hold bytes that are no text; ids may not."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,0 +1,146 @@
+"""`transformers:ID_OR_FOLDER[@layer]`: vision models of Hugging Face transformers, from a folder or the hub cache.
+
+Nothing is downloaded: a model that is not here is an error with the command that fetches it. Images go through the
+model's own processor, always its Pillow version, so that results do not depend on whether torchvision is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pro2.embed.processors import split
+from pro2.embed.pytorch import TorchBackbone, WithPixels, run_module, state_digest
+from pro2.embed.spec import Name, Spec, choose_layer
+
+_CLIP_LAYERS = ("penultimate", "projected")
+_TOKEN_LAYERS = ("penultimate", "mean")
+
+
+def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
+    """Load model and processor, pick the layer, normalise what the model returns to (n, width)."""
+    transformers = _import_transformers()
+    with _quiet(transformers):
+        config = _from_disk(transformers.AutoConfig, name.model)
+        kind = "CLIPVisionModelWithProjection" if config.model_type == "clip" else "AutoModel"
+        model = _load_model(getattr(transformers, kind), name.model)
+        processor = _from_disk(transformers.AutoImageProcessor, name.model, backend="pil")
+        network, layer = _with_layer(name, model, config.model_type)
+        prepare, normalisation = split(processor)
+    module = network if normalisation is None else WithPixels(network, normalisation)
+    width = _width(module, prepare)
+    local = Path(name.model).expanduser().is_dir()
+    where = Path(name.model).name if local else name.model
+    spec = Spec(
+        f"transformers:{where}@{layer}",
+        layer,
+        width,
+        _facts(processor),
+        pooling="mean" if layer == "mean" else "model",
+        licence="see the model's card",
+        origin="a local folder" if local else f"https://huggingface.co/{name.model}",
+    )
+    return TorchBackbone(spec, module, state_digest(network), prepare, device, runtime)
+
+
+class _Features(torch.nn.Module):
+    """One tensor of shape (n, width) out of the many things that models return."""
+
+    def __init__(self, model: torch.nn.Module, layer: str, pooled: bool) -> None:
+        super().__init__()
+        self.model, self.layer, self.pooled = model, layer, pooled
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Pixel values to features."""
+        found = self.model(pixel_values)
+        if self.pooled:
+            return found.pooler_output.flatten(1)  # ResNet's is (n, width, 1, 1)
+        tokens: torch.Tensor = found.last_hidden_state
+        return tokens[:, 1:].mean(dim=1) if self.layer == "mean" else tokens[:, 0]
+
+
+class _Projected(torch.nn.Module):
+    """CLIP's image tower with its projection into the space shared with text."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Pixel values to features."""
+        features: torch.Tensor = self.model(pixel_values).image_embeds
+        return features
+
+
+def _with_layer(name: Name, model: Any, model_type: str) -> tuple[torch.nn.Module, str]:
+    if model_type == "clip":
+        layer = choose_layer(name, _CLIP_LAYERS)
+        module = _Projected(model) if layer == "projected" else _Features(model.vision_model, layer, pooled=True)
+        return module, layer
+    tower = getattr(model, "vision_model", model)  # SigLIP and other pairs of an image and a text tower
+    # a vision transformer's own pooler is often untrained; its class token after the last norm is the embedding
+    tokens = hasattr(tower, "embeddings") and hasattr(tower.embeddings, "cls_token")
+    layer = choose_layer(name, _TOKEN_LAYERS if tokens else ("penultimate",))
+    return _Features(tower, layer, pooled=not tokens), layer
+
+
+def _load_model(kind: Any, model: str) -> Any:
+    """Weights that the folder lacks would be random numbers: refuse them, except for the unused pooler."""
+    loaded, info = _from_disk(kind, model, output_loading_info=True, dtype=torch.float32)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(f"{model} has no weights for {len(missing)} parts, e.g. {missing[0]}; it is not a whole model")
+    return loaded.eval()
+
+
+def _from_disk(kind: Any, model: str, **options: Any) -> Any:
+    local = Path(model).expanduser()
+    source = str(local) if local.is_dir() else model
+    try:
+        return kind.from_pretrained(source, local_files_only=True, **options)
+    except (OSError, ValueError) as error:
+        if local.is_dir():
+            raise ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+        raise OSError(
+            f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
+            f"hf download {model}"
+        ) from error
+
+
+def _width(module: torch.nn.Module, prepare: Any) -> int:
+    from PIL import Image as pil
+
+    return int(run_module(module.eval(), prepare(pil.new("RGB", (32, 32)))[None], "cpu").shape[1])
+
+
+def _facts(processor: Any) -> dict[str, Any]:
+    """What the processor does, as plain values."""
+    wanted = ("do_", "size", "crop", "resample", "rescale", "image_mean", "image_std", "image_processor_type")
+    return {key: value for key, value in sorted(processor.to_dict().items()) if key.startswith(wanted)}
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Its notes on unused text towers are not news here."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _import_transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ImportError("this backbone needs transformers; run: pip install 'pro2[backbones]'") from None
+    return transformers

@@ -1,9 +1,0 @@
-"""A grid becomes frozen runs, batches of runs become result rows."""
-
-from __future__ import annotations
-
-from pro2.experiments.plan import Plan, load_plan, parse_plan
-from pro2.experiments.presets import find_plan, list_presets, preset_text
-from pro2.experiments.results import ResultStore
-
-__all__ = ["Plan", "ResultStore", "find_plan", "list_presets", "load_plan", "parse_plan", "preset_text"]

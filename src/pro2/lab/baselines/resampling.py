@@ -1,0 +1,214 @@
+"""Baselines that fit on rows put together from source and target, or drawn again from the target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.utils import check_random_state
+
+from pro2.estimators.contract import _rows
+from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.projection import DEFAULT_RIDGE
+from pro2.lab.baselines.heads import Head, Validation, _ProbeBaseline, _ScaledBaseline, check_share
+from pro2.lab.baselines.sparse_logistic import fit_sparse_logistic
+from pro2.linalg.moments import Array, host
+
+
+class _SourceRowsBaseline(_ProbeBaseline):
+    """Keeps the scaled source rows, which `adapt` fits on again: memory grows with the source."""
+
+    def _keep_rows(self, X: Array, codes: Array, weight: Array | None) -> None:
+        xp = array_namespace(X)
+        Z = (X - xp.astype(self.mean_, X.dtype)) / xp.astype(self.scale_, X.dtype)
+        share = xp.ones_like(Z[:, 0]) if weight is None else weight
+        share = xp.astype(share, xp.float64)
+        self._source_rows = (Z, codes, share / xp.sum(share))
+
+    def _probe_rows(self, Z: Array, codes: Array, weight: Array, val: Validation) -> Head:
+        if self.l2 == "auto" and val is None:
+            raise ValueError(
+                f"l2='auto' of {type(self).__name__} needs X_val and y_val: leave-one-out over mixed rows would not "
+                "speak about the target. Give them, or a number."
+            )
+        return self._probe(Z, codes, weight, val)
+
+
+class JointTraining(_SourceRowsBaseline):
+    """One L2 logistic regression on source and target rows together.
+
+    Parameters
+    ----------
+    target_share : float in [0, 1]
+        Share of the total weight that the target rows get, however few they are.
+    l2 : float or "auto"
+        Penalty; "auto" needs `X_val, y_val` in `adapt`.
+    ridge, scale
+        As in `SourceOnly`.
+
+    References
+    ----------
+    Daume III, "Frustratingly easy domain adaptation", ACL 2007 (its ALL and WEIGHTED baselines).
+    """
+
+    def __init__(
+        self,
+        target_share: float = 0.5,
+        l2: float | str = 1.0,
+        ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "standard",
+    ):
+        super().__init__(l2, ridge, scale)
+        self.target_share = target_share
+
+    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+        xp = array_namespace(Z)
+        share = check_share("target_share", self.target_share)
+        Z_source, codes_source, weight_source = self._source_rows
+        own = xp.ones_like(Z[:, 0]) if weight is None else xp.astype(weight, Z.dtype)
+        both = xp.concat([(1 - share) * weight_source, share * own / xp.sum(own)])
+        rows = xp.concat([xp.astype(Z_source, Z.dtype), Z])
+        return self._probe_rows(rows, xp.concat([codes_source, codes]), both, val)
+
+
+class MixPro(_SourceRowsBaseline):
+    """Linear probe on mixtures (1 - mix) * source row + mix * target row of the same class.
+
+    Parameters
+    ----------
+    mix : float in [0, 1]
+        Share of the target row in every mixture.
+    n_mixtures : int, optional
+        How many mixtures; as many as there are source rows by default. Source rows are taken in turn, target rows of
+        their class at random; source rows of classes that the target lacks are left out.
+    l2 : float or "auto"
+        Penalty; "auto" needs `X_val, y_val` in `adapt`.
+    ridge, scale
+        As in `SourceOnly`.
+    random_state : int, Generator or None
+        Pairs the rows.
+
+    References
+    ----------
+    Xue, Payani, Yang & Mirzasoleiman, "Few-shot adaptation to distribution shifts by mixing source and target
+    embeddings", ICML 2024.
+    """
+
+    def __init__(
+        self,
+        mix: float = 0.5,
+        n_mixtures: int | None = None,
+        l2: float | str = 0.1,
+        ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "standard",
+        random_state: Any = None,
+    ):
+        super().__init__(l2, ridge, scale)
+        self.mix = mix
+        self.n_mixtures = n_mixtures
+        self.random_state = random_state
+
+    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+        xp = array_namespace(Z)
+        mix = check_share("mix", self.mix)
+        Z_source, codes_source, weight_source = self._source_rows
+        source, target = self._pairs(host(codes_source), host(codes))
+        rows = (1 - mix) * xp.astype(_rows(Z_source, source), Z.dtype) + mix * _rows(Z, target)
+        share = xp.astype(_rows(weight_source, source), Z.dtype)
+        share = share if weight is None else share * xp.astype(_rows(weight, target), Z.dtype)
+        return self._probe_rows(rows, _rows(codes, target), share, val)
+
+    def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers of the source and of the target for each mixture, always of one class."""
+        rng = check_random_state(self.random_state)
+        usable = np.flatnonzero(np.isin(source, target))
+        n = len(usable) if self.n_mixtures is None else self.n_mixtures
+        if n < 1:
+            raise ValueError(f"n_mixtures must be at least 1, got {n}.")
+        order = rng.permutation(usable)
+        first = np.resize(order, n)
+        second = np.empty(n, dtype=np.int64)
+        for k in np.unique(target):
+            at = np.flatnonzero(source[first] == k)
+            second[at] = rng.choice(np.flatnonzero(target == k), len(at))
+        return first, second
+
+
+class DeepFeatureReweighting(_ScaledBaseline):
+    """DFR as published: standardise, balance the groups, L1 logistic regression, average of several refits.
+
+    Minimises mean log-loss + l1 ||w||_1 with a free intercept on each of `n_refits` balanced subsets of the target
+    rows (as many rows of every group as the smallest has) and averages the heads.
+
+    Parameters
+    ----------
+    l1 : float
+        Penalty. The published C is 1 / (l1 * number of rows).
+    n_refits : int
+        Balanced subsets to average over.
+    ridge, scale
+        As in `SourceOnly`.
+    random_state : int or None
+        Draws the subsets.
+
+    References
+    ----------
+    Kirichenko, Izmailov & Wilson, "Last layer re-training is sufficient for robustness to spurious correlations", ICLR
+    2023.
+    """
+
+    def __init__(
+        self,
+        l1: float = 0.05,
+        n_refits: int = 10,
+        ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "standard",
+        random_state: Any = None,
+    ):
+        super().__init__(ridge, scale)
+        self.l1 = l1
+        self.n_refits = n_refits
+        self.random_state = random_state
+
+    def adapt(
+        self,
+        X_target: Any,
+        y_target: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> LinearClassifier:
+        """As in `LinearProbe`; `groups` (M,) names the group of each row, by default its class."""
+        if groups is not None and len(groups) != len(y_target):
+            raise ValueError(f"groups has {len(groups)} entries for {len(y_target)} rows: one is needed per row.")
+        return super(_ScaledBaseline, self).adapt(
+            X_target, y_target, sample_weight, groups=groups, X_val=X_val, y_val=y_val
+        )
+
+    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation, groups: Any = None) -> Head:
+        xp = array_namespace(Z)
+        if self.n_refits < 1:
+            raise ValueError(f"n_refits must be at least 1, got {self.n_refits}.")
+        subsets = self._subsets(host(codes) if groups is None else np.asarray(groups))
+        at = subsets.reshape(-1)
+        rows, labels = _rows(Z, at), _rows(codes, at)
+        share = None if weight is None else xp.reshape(_rows(weight, at), subsets.shape)
+        fit = fit_sparse_logistic(
+            xp.reshape(rows, (*subsets.shape, Z.shape[1])),
+            xp.reshape(labels, subsets.shape),
+            self.l1,
+            n_classes=len(self.classes_),
+            sample_weight=share,
+        )
+        return xp.mean(fit.coef, axis=0), xp.mean(fit.intercept, axis=0)
+
+    def _subsets(self, groups: np.ndarray) -> np.ndarray:
+        """Row numbers (n_refits, n): the smallest group's size of rows of every group; once if all are equal."""
+        rng = check_random_state(self.random_state)
+        members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
+        n = min(map(len, members))
+        refits = self.n_refits if any(len(m) > n for m in members) else 1
+        return np.array([np.concatenate([rng.permutation(m)[:n] for m in members]) for _ in range(refits)])

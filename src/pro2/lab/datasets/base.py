@@ -1,0 +1,190 @@
+"""What every data set knows: its layout on disk, its columns, its source rows and its named targets."""
+
+from __future__ import annotations
+
+import csv
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pro2.tables.where import close_names
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images of a data set: paths relative to `root` (with forward slashes), one unique id and typed columns each."""
+
+    root: Path
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    columns: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@dataclass
+class Report:
+    """Outcome of `DataSet.check`: what is missing, and what is merely worth knowing."""
+
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing
+
+
+class DataSet(ABC):
+    """One data set in its official layout.
+
+    Attributes
+    ----------
+    name, title, licence, obtain, layout
+        For people: what it is, under which terms, where it comes from and what the folder must look like.
+    label, group : str
+        Columns that hold the label and, where there is one, the spurious attribute.
+    published : mapping of split name to row count
+        Sizes of the official release.
+    """
+
+    name: str
+    title: str
+    licence: ClassVar[str]
+    obtain: ClassVar[str]
+    layout: ClassVar[str]
+    label: str = "y"
+    group: str | None = None
+    published: ClassVar[Mapping[str, int]] = {}
+
+    @abstractmethod
+    def home(self, root: Path) -> Path:
+        """The folder that holds the data, at or below `root`; raises FileNotFoundError saying what is missing."""
+
+    @abstractmethod
+    def load(self, root: Path) -> ImageList:
+        """Read the metadata and list the images; no image is opened."""
+
+    @abstractmethod
+    def source_rows(self, columns: Columns) -> np.ndarray:
+        """Rows to project with."""
+
+    @abstractmethod
+    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
+        """Named target distributions."""
+
+    def splits(self, columns: Columns) -> dict[str, int]:
+        """Row counts under the names used in `published`."""
+        return {}
+
+    def check(self, root: Path) -> Report:
+        """Compare a folder with the official layout, down to every single image."""
+        report = Report()
+        try:
+            images = self.load(Path(root))
+        except (OSError, ValueError) as error:
+            report.missing.append(str(error))
+            return report
+        report.missing.extend(missing_images(images))
+        for name, count in self.splits(images.columns).items():
+            if count != self.published.get(name, count):
+                report.notes.append(f"{name}: {count:,} rows, the official release has {self.published[name]:,}")
+        return report
+
+
+def missing_images(images: ImageList) -> list[str]:
+    """One line a folder with listed images that are not there; folders are listed once, files are not touched."""
+    wanted: dict[str, list[str]] = {}
+    for path in images.paths:
+        folder, _, name = path.rpartition("/")
+        wanted.setdefault(folder, []).append(name)
+    lines = []
+    for folder, names in wanted.items():
+        place = images.root / folder
+        if not place.is_dir():
+            lines.append(f"folder {place} ({len(names):,} images)")
+            continue
+        there = {entry.name for entry in os.scandir(place)}
+        absent = [name for name in names if name not in there]
+        if absent:
+            lines.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
+    return lines
+
+
+def image_names(folder: Path) -> list[str]:
+    """Sorted names of the images directly in a folder; none when there is no such folder."""
+    if not folder.is_dir():
+        return []
+    names = (entry.name for entry in os.scandir(folder))
+    return sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES and name[0] != ".")
+
+
+def find_home(root: Path, markers: Sequence[str], folders: Iterable[str], advice: str) -> Path:
+    """`root` or one of its well-known sub-folders, whichever holds the marker files."""
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder; {advice}")
+    places = [root, *(root / folder for folder in folders)]
+    for place in places:
+        if all((place / marker).exists() for marker in markers):
+            return place
+    best = max(places, key=lambda place: sum((place / marker).exists() for marker in markers))
+    absent = [marker for marker in markers if not (best / marker).exists()]
+    raise FileNotFoundError(f"missing in {best}: {', '.join(absent)}; {advice}")
+
+
+def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of a CSV file as text; needed ones are checked, spaces around fields are dropped."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [[value.strip() for value in row] for row in csv.reader(file) if row]
+    header = rows[0] if rows else []
+    absent = [name for name in needed if name not in header]
+    if absent:
+        raise ValueError(f"{path} has no column {', '.join(absent)}; its header is: {', '.join(header) or '(empty)'}")
+    uneven = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
+    if uneven is not None:
+        raise ValueError(f"line {uneven + 1} of {path} has {len(rows[uneven])} fields, the header has {len(header)}")
+    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
+
+
+def as_int(path: Path, name: str, values: Sequence[str], dtype: Any = np.int64) -> np.ndarray:
+    """Text to integers; the first value that is none is named with its row."""
+    try:
+        return np.array([int(value) for value in values], dtype=dtype)
+    except ValueError:
+        row = next(i for i, value in enumerate(values) if not value.lstrip("-").isdigit())
+        raise ValueError(f"{name} of row {row + 1} in {path} is {values[row]!r}; expected an integer") from None
+
+
+def safe_paths(path: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """Relative paths from a list; none of them may leave the root."""
+    checked = []
+    for name in names:
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts or not parts.parts or ":" in parts.parts[0]:
+            raise ValueError(f"{path} lists {name!r}, which leaves the data folder; paths must stay below it")
+        checked.append(str(parts))
+    return tuple(checked)
+
+
+def columns_of(table: Any) -> Columns:
+    """Columns of an EmbeddingTable, an ImageList or a plain mapping."""
+    columns = getattr(table, "columns", table)
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"expected a table or a mapping of columns, found {type(table).__name__}")
+    return columns
+
+
+def need(columns: Columns, name: str, owner: str) -> np.ndarray:
+    """One column, or an error that says which data set needs it."""
+    if name not in columns:
+        raise ValueError(f"data set {owner} needs column {name!r}; {close_names(name, list(columns))}")
+    return np.asarray(columns[name])

@@ -1,0 +1,148 @@
+"""Shifted homoscedastic Gaussians (SHOG): the synthetic model of Chen et al., "Project and Probe" (ICLR 2024).
+
+Two equally frequent Gaussian classes with one covariance; a target keeps the class means and changes the
+covariance. The paper fixes D = 20 and three targets but not the matrices. Here every target covariance is a power of
+the source covariance S, rescaled so that the best head of each domain is equally accurate:
+
+    id    S        the source again
+    near  S^(1/4)  the same axes, differences of noise between them mostly gone
+    far   S^-1     the quiet axes, on which a source head relies, become the loudest
+
+so the optimal target head is proportional to S^-p mu with p = 1, 1/4, -1, while the first d features of the Project
+step span S^-1 mu, ..., S^-d mu: the smaller p, the more features it takes to reach the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from pro2.lab.theory.gaussians import gaussian_accuracy, gaussian_head, gaussian_kl
+from pro2.linalg.moments import SourceMoments
+
+TARGET_POWERS: Mapping[str, float] = MappingProxyType({"id": 1.0, "near": 0.25, "far": -1.0})
+Seed = int | np.random.Generator | None
+
+
+@dataclass(frozen=True, eq=False)
+class Shog:
+    """A source and its targets, with everything about them in closed form. Made by `make_shog`.
+
+    Attributes
+    ----------
+    means : array (2, D)
+        Class means, the same in every domain.
+    covariances : mapping of str to array (D, D)
+        Within-class covariance of "source" and of each target ("id", "near", "far").
+
+    Examples
+    --------
+    >>> shog = make_shog(random_state=0)
+    >>> X, y = shog.sample("far", 8, random_state=1)
+    >>> X.shape, y.tolist()
+    ((8, 20), [0, 1, 0, 1, 0, 1, 0, 1])
+    >>> round(shog.kl("id"), 6) < shog.kl("near") < shog.kl("far")
+    True
+    """
+
+    means: np.ndarray
+    covariances: Mapping[str, np.ndarray]
+
+    @property
+    def n_features(self) -> int:
+        return int(self.means.shape[1])
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets, mildest shift first."""
+        return tuple(name for name in self.covariances if name != "source")
+
+    def covariance(self, domain: str) -> np.ndarray:
+        """Within-class covariance (D, D) of "source" or of a target."""
+        if domain not in self.covariances:
+            raise ValueError(f"domain={domain!r} is unknown; this data has {', '.join(self.covariances)}.")
+        return self.covariances[domain]
+
+    def sample(self, domain: str, n_samples: int, random_state: Seed = None) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows X (n_samples, D) and labels y in {0, 1}; labels alternate, so any even number is balanced."""
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
+        rng = np.random.default_rng(random_state)
+        factor = np.linalg.cholesky(self.covariance(domain))
+        y = np.arange(n_samples) % 2
+        return self.means[y] + rng.standard_normal((n_samples, self.n_features)) @ factor.T, y
+
+    def head(self, domain: str) -> tuple[np.ndarray, float]:
+        """Bayes-optimal head of a domain: coef (D,) = S^-1 (m1 - m0), and its intercept."""
+        return gaussian_head(self.means, self.covariance(domain))
+
+    def accuracy(self, domain: str, coef: np.ndarray, intercept: float = 0.0) -> float:
+        """Exact accuracy on a domain of the head x'coef + intercept, no sampling."""
+        return gaussian_accuracy(self.means, self.covariance(domain), np.asarray(coef, dtype=float), intercept)
+
+    def best_accuracy(self, domain: str, components: np.ndarray | None = None) -> float:
+        """Accuracy of the best head of a domain, within the span of `components` (d, D) rows when given."""
+        if components is None:
+            return self.accuracy(domain, *self.head(domain))
+        means, cov = self.means @ components.T, components @ self.covariance(domain) @ components.T
+        return gaussian_accuracy(means, cov, *gaussian_head(means, cov))
+
+    def kl(self, domain: str) -> float:
+        """KL(source || domain) of the joint law of (x, y), in nats; exact.
+
+        Means and label frequencies agree, so it is the KL of two Gaussians with one mean. The paper's printed formula
+        lacks the factor 1/2 on its last three terms and would not be 0 for equal covariances.
+        """
+        zero = np.zeros(self.n_features)
+        return gaussian_kl(zero, self.covariance("source"), zero, self.covariance(domain))
+
+    def moments(self) -> SourceMoments:
+        """Population moments of the source: what `SourceMoments` converges to with endless rows."""
+        return SourceMoments((0, 1), np.array([0.5, 0.5]), self.means, self.covariance("source"))
+
+
+def make_shog(
+    n_features: int = 20, *, condition: float = 100.0, separation: float = 4.0, random_state: Seed = None
+) -> Shog:
+    """Shifted Gaussians with targets "id", "near" and "far", in a random orientation.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimension D, at least 2; the paper has 20.
+    condition : float
+        Largest over smallest variance of the source, above 1 (with 1 every power is the same and nothing shifts).
+        Variances are spaced evenly in the logarithm, so all D of them are distinct.
+    separation : float
+        Mahalanobis distance of the class means in every domain: the best accuracy is Phi(separation / 2), 97.7 % for 4.
+    random_state : int, Generator or None
+        Orientation of the axes. All curves of the theory are the same whatever it is.
+    """
+    if n_features < 2:
+        raise ValueError(f"n_features must be at least 2, got {n_features}: one axis leaves no room for a shift.")
+    if not 1 < condition < np.inf:
+        raise ValueError(f"condition must be a finite number above 1, got {condition}: the axes must differ.")
+    if not 0 < separation < np.inf:
+        raise ValueError(f"separation must be a finite number above 0, got {separation}.")
+    axes = _random_rotation(n_features, np.random.default_rng(random_state))
+    variance = np.geomspace(1.0 / condition, 1.0, n_features)
+    # the same mean difference along every axis: its size makes the source distance equal to `separation`
+    step = separation / np.sqrt(np.sum(1.0 / variance)) * axes.sum(axis=1)
+    powers = {"source": 1.0, **TARGET_POWERS}
+    covariances = {name: _power(axes, variance, step, separation, p) for name, p in powers.items()}
+    return Shog(np.stack([-0.5 * step, 0.5 * step]), MappingProxyType(covariances))
+
+
+def _power(axes: np.ndarray, variance: np.ndarray, step: np.ndarray, separation: float, power: float) -> np.ndarray:
+    """S^power, scaled so that step' (S^power)^-1 step = separation^2."""
+    values = variance**power
+    values = values * np.sum((axes.T @ step) ** 2 / values) / separation**2
+    return (axes * values) @ axes.T
+
+
+def _random_rotation(n: int, rng: np.random.Generator) -> np.ndarray:
+    Q, R = np.linalg.qr(rng.standard_normal((n, n)))
+    return Q * np.sign(np.diag(R))

@@ -1,0 +1,36 @@
+"""Plans that ship with the package: one per table or figure of the paper."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pro2.lab.experiments.plan import Plan, load_plan, suggest
+
+
+def list_presets() -> tuple[str, ...]:
+    """Names of the plans that ship with the package."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")))
+
+
+def preset_text(name: str) -> str:
+    """The plan file of a preset, as text to read or to copy."""
+    return _preset_path(name).read_text(encoding="utf-8")
+
+
+def find_plan(name_or_path: str) -> Plan:
+    """A preset by name, or a plan file by path."""
+    if name_or_path in list_presets():
+        return load_plan(_preset_path(name_or_path))
+    if Path(name_or_path).is_file():
+        return load_plan(name_or_path)
+    hint = suggest(name_or_path, list_presets()) or f"; presets: {', '.join(list_presets())}"
+    raise ValueError(f"plan {name_or_path!r} is neither a file nor a preset{hint}")
+
+
+def _preset_path(name: str) -> Path:
+    if name not in list_presets():
+        hint = suggest(name, list_presets()) or f"; presets: {', '.join(list_presets())}"
+        raise ValueError(f"no preset is called {name!r}{hint}")
+    return Path(str(resources.files(__name__) / f"{name}.toml"))

@@ -1,0 +1,110 @@
+"""The finished view: one Parquet file (and a small JSON summary) that any data frame library opens."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pro2.lab.experiments.expand import Batch
+from pro2.lab.experiments.results import ResultStore
+
+RESULTS = "results.parquet"
+FAILURES = "failures.json"
+SUMMARY = "summary.json"
+
+# One row per run. Nothing here depends on when, where or in which order a run was done.
+COLUMNS = {
+    "key": "string",
+    "measure": "string",
+    "data": "string",
+    "target": "string",
+    "method": "string",
+    "shots": "int32",
+    "seed": "int32",
+    "n_features": "int32",
+    "l2": "float64",
+    "params": "string",
+    "accuracy": "float64",
+    "val_accuracy": "float64",
+    "support_loss": "float64",
+    "log_loss": "float64",
+    "n_test": "int32",
+    "nullspace_norm": "float64",
+    "detail": "string",
+}
+
+
+def require_pyarrow() -> Any:
+    """pyarrow with its parquet module, or an error that names the extra."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("the results file is Parquet and needs pyarrow: pip install 'pro2[report]'") from error
+    return pyarrow
+
+
+def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:
+    """Write ``results.parquet`` with the finished runs of a plan, in the plan's order, atomically."""
+    pa = require_pyarrow()
+    types = {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}
+    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    table = pa.Table.from_pylist(list(_rows(store, batches)), schema=schema)
+    path = store.folder / RESULTS
+    with _replacing(path) as temporary:
+        pa.parquet.write_table(table, temporary, compression="zstd")
+    return path
+
+
+def _rows(store: ResultStore, batches: Iterable[Batch]) -> Iterator[dict[str, Any]]:
+    """What a run is comes from the plan (names are not in the key), what it measured from the log."""
+    measured = {row["key"]: row for row in store.rows()}
+    for batch in batches:
+        cell = {"measure": batch.measure, "data": batch.data, "target": batch.target, "method": batch.method.name}
+        for seed, keys in zip(batch.seeds, batch.keys):
+            for setting, key in zip(batch.settings, keys):
+                if key in measured:
+                    params = json.dumps(dict(setting.params), sort_keys=True) if setting.params else None
+                    point = {"n_features": setting.n_features, "l2": setting.l2, "params": params}
+                    yield {**cell, "shots": batch.shots, "seed": seed, **point, **measured[key]}
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write plain values atomically."""
+    with _replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n", encoding="utf-8")
+    return path
+
+
+def read_view(folder: str | Path) -> Any:
+    """The results of a sweep folder as a pyarrow Table."""
+    path = Path(folder) / RESULTS
+    if not path.is_file():
+        raise ValueError(f"{str(folder)!r} holds no {RESULTS}; run `pro2 sweep PLAN --out {folder}` first")
+    return require_pyarrow().parquet.read_table(path)
+
+
+class _replacing:
+    """A temporary file beside `path` that takes its name when the block ends well, and goes away otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Path:
+        fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        os.close(fd)
+        self.temporary = Path(name)
+        self.temporary.chmod(0o644)
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.temporary.unlink(missing_ok=True)
+            return
+        with self.temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        self.temporary.replace(self.path)

@@ -1,0 +1,169 @@
+"""One HTML page that needs nothing else: figures inside, light and dark, a table to sort and filter."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+from typing import Any
+
+from pro2.lab.report.selection import EXPLAINED
+from pro2.lab.report.style import GRID, INK
+from pro2.lab.report.tables import Table
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A finished figure: its file name, what it shows, the drawing and the rows behind it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Any
+    table: Table
+
+
+def inline_svg(drawn: Drawn) -> str:
+    """The drawing as SVG that takes its text and grid colours from the page."""
+    buffer = io.StringIO()
+    drawn.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", text, count=1)
+    # Ids count from one in every drawing; on one page each needs its own.
+    text = re.sub(r'\bid="', f'id="{drawn.name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{drawn.name}-", text)
+    width = float(drawn.figure.get_figwidth()) * 110
+    text = text.replace("<svg", f'<svg role="img" aria-label="{_text(drawn.title)}" style="width:{width:.0f}px"', 1)
+    return text.replace(INK, "currentColor").replace(GRID, "var(--line)")
+
+
+def render_page(
+    plan: Mapping[str, Any], summary: Mapping[str, Any], rule: str, figures: Sequence[Drawn], means: Table
+) -> str:
+    """The whole page as text."""
+    name, text = EXPLAINED[rule]
+    titles = {m["name"]: m.get("title", m["name"]) for m in plan["methods"]}
+    template = Template((resources.files("pro2.lab.report") / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=_text(plan.get("title", plan["name"])),
+        description=_text(plan.get("description", "")),
+        rule_name=_text(name),
+        rule_text=_text(text),
+        skips=_skips(summary),
+        figures="\n".join(_figure(d) for d in figures),
+        table=_results(means, titles) if means else "",
+        plan=_text(json.dumps(plan, indent=1)),
+        facts=_facts(summary),
+    )
+
+
+def _figure(drawn: Drawn) -> str:
+    links = ", ".join(f'<a href="{drawn.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "svg", "csv"))
+    return (
+        f'<h2>{_text(drawn.title)}</h2><figure id="{drawn.name}">{inline_svg(drawn)}'
+        f'<figcaption>{_text(drawn.caption)} <span class="links">{links}</span></figcaption></figure>'
+    )
+
+
+_COLUMNS = (("data", "data"), ("target", "target"), ("shots", "labels per class"), ("method", "method"),
+            ("mean", "mean accuracy (%)"), ("standard_error", "standard error"),
+            ("standard_deviation", "standard deviation"), ("n_seeds", "seeds"), ("n_features", "features"),
+            ("l2", "l2"))  # fmt: skip
+
+
+def _results(means: Table, titles: Mapping[str, str]) -> str:
+    best: dict[tuple[Any, ...], float] = {}
+    for row in means:
+        cell = (row["data"], row["target"], row["shots"])
+        best[cell] = max(best.get(cell, 0.0), row["mean"])
+    head = "".join(f"<th{_text_class(name)}>{_text(title)}</th>" for name, title in _COLUMNS)
+    body = "".join(_row(row, titles, best[row["data"], row["target"], row["shots"]]) for row in means)
+    filters = "".join(_filter(means, titles, i, name) for i, (name, _) in enumerate(_COLUMNS[:4]))
+    note = (
+        "Standard error of the mean and standard deviation, both over seeds (points of accuracy). Features and l2 are "
+        "the setting that was chosen most often. The best mean of each cell is bold; click a heading to sort."
+    )
+    return (
+        f'<h2>All results</h2><p class="soft">{note}</p><div class="filters">{filters}<span id="shown"></span></div>'
+        f'<div class="table"><table id="results"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _row(row: Mapping[str, Any], titles: Mapping[str, str], best: float) -> str:
+    cells = []
+    for name, _ in _COLUMNS:
+        value = row[name]
+        percent = name in ("mean", "standard_error", "standard_deviation")
+        shown = (
+            titles.get(value, value)
+            if name == "method"
+            else f"{100 * value:.1f}"
+            if percent and value is not None
+            else value
+        )
+        mark = ' class="best"' if name == "mean" and row["mean"] >= best else _text_class(name)
+        exact = f' data-value="{value}"' if percent and value is not None else ""
+        cells.append(f"<td{mark}{exact}>{_text('' if shown is None else shown)}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _text_class(name: str) -> str:
+    return ' class="text"' if name in ("data", "target", "method") else ""
+
+
+def _filter(means: Table, titles: Mapping[str, str], column: int, name: str) -> str:
+    values = dict.fromkeys(str(titles.get(row[name], row[name]) if name == "method" else row[name]) for row in means)
+    options = "".join(f"<option>{_text(v)}</option>" for v in values)
+    title = dict(_COLUMNS)[name]
+    return (
+        f'<label>{_text(title)} <select data-column="{column}"><option value="">all</option>{options}</select></label>'
+    )
+
+
+def _skips(summary: Mapping[str, Any]) -> str:
+    skips = summary.get("skips", [])
+    failed = summary.get("failed", 0)
+    told = f"<p><strong>{failed} runs failed</strong>; see failures.json.</p>" if failed else ""
+    if not skips:
+        return told
+    items = "".join(f"<li>{_text(skip_text(s))}</li>" for s in skips)
+    heading = f"{len(skips)} parts of the plan were left out, with reasons"
+    return f"{told}<details><summary>{heading}</summary><ul>{items}</ul></details>"
+
+
+def skip_text(skip: Mapping[str, Any]) -> str:
+    """What was left out, and why."""
+    where = ", ".join(str(skip[k]) for k in ("data", "target", "method") if skip.get(k) not in (None, "*"))
+    shots = f", {skip['shots']} shots" if skip.get("shots") is not None else ""
+    return f"{where}{shots}: {skip['reason']}"
+
+
+def _facts(summary: Mapping[str, Any]) -> str:
+    facts: dict[str, Any] = {
+        "runs": summary["runs"],
+        "time of the last start (s)": summary["seconds"],
+        "time in batches, all workers (s)": summary["batch_seconds"],
+        "recipe version": summary["recipe"],
+        **summary["versions"],
+    }
+    for name, data in summary["data"].items():
+        targets = ", ".join(f"{t} {n}" for t, n in data["targets"].items())
+        facts[f"data: {name}"] = (
+            f"{data['rows']} rows x {data['width']}, {data['classes']} classes, source {data['source']}, targets "
+            f"{targets}, digest {data['digest']}"
+        )
+    return "".join(
+        f'<tr><td class="text">{_text(k)}</td><td class="text">{_text(v)}</td></tr>' for k, v in facts.items()
+    )
+
+
+def _text(value: Any) -> str:
+    return html.escape(str(value))

@@ -1,7 +1,0 @@
-"""Reads result rows, never fits: tables, figures, one page."""
-
-from __future__ import annotations
-
-from pro2.report.write import write_report
-
-__all__ = ["write_report"]

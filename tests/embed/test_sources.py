@@ -1,0 +1,237 @@
+"""Folders, lists and saved data sets become the same thing, and nothing leads out of the root."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pro2.embed import open_images
+from pro2.embed.images import ImageError
+from pro2.embed.sources import list_digest
+from pro2.lab.datasets import open_dataset
+
+pa = pytest.importorskip("pyarrow")
+MakeImages = Callable[..., Path]
+
+
+def test_class_folders_become_labels(make_images: MakeImages) -> None:
+    folder = make_images(4)
+    (folder / "notes.txt").write_text("not an image")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "x.png").write_bytes(b"")
+    images = open_images(folder)
+    assert images.ids.tolist() == ["cat/0000.png", "cat/0002.png", "dog/0001.jpg", "dog/0003.jpg"]
+    assert images.columns["label"].tolist() == ["cat", "cat", "dog", "dog"]
+    assert images.read(1) == (folder / "cat" / "0002.png").read_bytes()
+
+
+def test_split_folders_above_class_folders(tmp_path: Path) -> None:
+    for entry in ("train/a/1.png", "test/b/2.PNG"):
+        (tmp_path / entry).parent.mkdir(parents=True)
+        (tmp_path / entry).write_bytes(b"x")
+    images = open_images(tmp_path)
+    assert images.columns["split"].tolist() == ["test", "train"]
+    assert images.columns["label"].tolist() == ["b", "a"]
+
+
+def test_an_image_in_no_folder_means_no_labels(make_images: MakeImages) -> None:
+    folder = make_images(2)
+    (folder / "loose.png").write_bytes(b"x")
+    assert "label" not in open_images(folder).columns
+
+
+def test_file_names_that_are_no_text_get_readable_ids(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"content")
+    images = open_images(tmp_path)
+    assert images.ids.tolist() == ["caf\\xe9.png"]
+    assert images.read(0) == b"content"
+    assert list_digest(images).startswith("sha256:")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_lists_carry_their_columns(make_images: MakeImages, tmp_path: Path, suffix: str) -> None:
+    pd = pytest.importorskip("pandas")
+    make_images(2)
+    frame = pd.DataFrame(
+        {
+            "file": ["images/cat/0000.png", "images/dog/0001.jpg"],
+            "y": [0, 1],
+            "score": [0.5, None],
+            "who": ["ann", None],
+        }
+    )
+    path = tmp_path / f"list{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    images = open_images(path)
+    assert images.ids.tolist() == frame["file"].tolist()
+    assert images.columns["y"].tolist() == [0, 1]
+    assert np.isnan(images.columns["score"][1])
+    assert images.columns["who"].tolist() == ["ann", ""]
+    assert images.read(1) == (tmp_path / "images/dog/0001.jpg").read_bytes()
+
+
+def test_ids_come_from_the_id_column_and_must_be_unique(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("id,path\na,1.png\nb,1.png\n")
+    assert open_images(path).ids.tolist() == ["a", "b"]
+    path.write_text("path\n1.png\n1.png\n")
+    with pytest.raises(ValueError, match=r"'1.png' 2 times.*column called id"):
+        open_images(path)
+
+
+def test_lists_without_a_path_column_say_what_they_have(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("photo,y\n1.png,0\n")
+    with pytest.raises(ValueError, match=r"photo, y.*--path-column"):
+        open_images(path)
+    assert open_images(path, path_column="photo").ids.tolist() == ["1.png"]
+    with pytest.raises(ValueError, match="path_column='nope'"):
+        open_images(path, path_column="nope")
+
+
+class TestTheRootIsAWall:
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        (tmp_path / "secret.png").write_bytes(b"secret")
+        root = tmp_path / "root"
+        (root / "deep").mkdir(parents=True)
+        (root / "fine.png").write_bytes(b"fine")
+        (root / "inner.png").symlink_to("fine.png")
+        (root / "outer.png").symlink_to(tmp_path / "secret.png")
+        (root / "dangling.png").symlink_to("nowhere.png")
+        (root / "up").symlink_to(tmp_path)
+        return root
+
+    def read(self, root: Path, entry: str, **options: bool) -> bytes:
+        path = root / "list.csv"
+        path.write_text(f'path\n"{entry}"\n')
+        return open_images(path, **options).read(0)
+
+    @pytest.mark.parametrize("entry", ["fine.png", "deep/../fine.png", "inner.png", "./fine.png"])
+    def test_inside(self, root: Path, entry: str) -> None:
+        assert self.read(root, entry) == b"fine"
+
+    def test_absolute_paths_inside_are_fine(self, root: Path) -> None:
+        assert self.read(root, str(root / "fine.png")) == b"fine"
+
+    @pytest.mark.parametrize("entry", ["../secret.png", "deep/../../secret.png", "/etc/passwd"])
+    def test_entries_cannot_escape(self, root: Path, entry: str) -> None:
+        for follow in (False, True):
+            with pytest.raises(ImageError, match="leads out of the root folder"):
+                self.read(root, entry, follow_links=follow)
+
+    @pytest.mark.parametrize("entry", ["outer.png", "up/secret.png"])
+    def test_links_cannot_escape_unless_followed(self, root: Path, entry: str) -> None:
+        with pytest.raises(ImageError, match="symbolic link that leads out"):
+            self.read(root, entry)
+        assert self.read(root, entry, follow_links=True) == b"secret"
+
+    @pytest.mark.parametrize(
+        ("entry", "reason"),
+        [("gone.png", "no such file"), ("dangling.png", "link to nothing"), ("deep", "not a regular"), ("", "regular")],
+    )
+    def test_what_is_no_file_is_refused(self, root: Path, entry: str, reason: str) -> None:
+        with pytest.raises(ImageError, match=reason):
+            self.read(root, entry)
+
+    def test_a_pipe_is_refused_instead_of_waiting_for_it(self, root: Path) -> None:
+        os.mkfifo(root / "pipe.png")
+        with pytest.raises(ImageError, match="not a regular file"):
+            self.read(root, "pipe.png")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+    def test_unreadable(self, root: Path) -> None:
+        (root / "fine.png").chmod(0)
+        with pytest.raises(ImageError, match="cannot be read"):
+            self.read(root, "fine.png")
+
+    def test_linked_folders_are_not_walked(self, root: Path) -> None:
+        (root / "loop").symlink_to(root)
+        assert open_images(root).ids.tolist() == ["dangling.png", "fine.png", "inner.png", "outer.png"]
+
+
+def save_like_hugging_face(folder: Path, contents: list[bytes], labels: list[int]) -> None:
+    """The layout of `Dataset.save_to_disk`, from its documentation: an Arrow stream and two JSON files."""
+    folder.mkdir(parents=True)
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    images = pa.array([{"bytes": content, "path": None} for content in contents], kind)
+    table = pa.table({"image": images, "label": pa.array(labels, pa.int64())})
+    file = folder / "data-00000-of-00001.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    features = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": file.name}]}))
+
+
+def test_a_hugging_face_data_set_on_disk(tmp_path: Path) -> None:
+    save_like_hugging_face(tmp_path / "ds", [b"one", b"two", b""], [1, 0, -1])
+    images = open_images(tmp_path / "ds")
+    assert (len(images), images.ids.tolist()) == (3, ["0", "1", "2"])
+    assert images.columns["label"].tolist() == [1, 0, -1]
+    assert images.columns["label_name"].tolist() == ["dog", "cat", ""]
+    assert images.read(1) == b"two"
+    with pytest.raises(ImageError, match="no image bytes"):
+        images.read(2)
+
+
+def test_a_hugging_face_dictionary_of_splits(tmp_path: Path) -> None:
+    import copy
+
+    save_like_hugging_face(tmp_path / "dd" / "train", [b"a", b"b"], [0, 1])
+    save_like_hugging_face(tmp_path / "dd" / "test", [b"c"], [1])
+    (tmp_path / "dd" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    images = open_images(tmp_path / "dd")
+    assert images.columns["split"].tolist() == ["train", "train", "test"]
+    assert images.ids.tolist() == ["train/0", "train/1", "test/2"]
+    again = copy.copy(images)  # by the same road as to a worker, which opens the files itself
+    assert [again.read(row) for row in range(3)] == [b"a", b"b", b"c"]
+
+
+def test_parquet_with_embedded_images(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    images = pa.array([{"bytes": b"one", "path": "x.png"}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    pyarrow.parquet.write_table(pa.table({"image": images, "y": [3]}), tmp_path / "list.parquet")
+    found = open_images(tmp_path / "list.parquet")
+    assert found.read(0) == b"one"
+    assert found.columns["y"].tolist() == [3]
+
+
+def test_a_data_set_of_the_package(real_data: Path) -> None:
+    images = open_dataset("waterbirds", real_data / "waterbirds_sample")
+    assert len(images) == 72
+    assert images.read(0)[:2] == b"\xff\xd8"
+    assert set(images.columns) >= {"y", "place", "split"}
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="does not exist"):
+        open_images("does-not-exist")
+    with pytest.raises(ValueError, match="--root DIR"):
+        open_dataset("waterbirds", None)
+
+
+def test_empty_folders_and_strange_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no images under"):
+        open_images(tmp_path)
+    (tmp_path / "list.xlsx").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"\.csv, \.tsv or \.parquet"):
+        open_images(tmp_path / "list.xlsx")
+
+
+def test_the_stamped_digest_sees_a_changed_file(make_images: MakeImages) -> None:
+    folder = make_images(2)
+    before = list_digest(open_images(folder)), list_digest(open_images(folder), stamps=True)
+    (folder / "cat" / "0000.png").write_bytes(b"other")
+    after = list_digest(open_images(folder)), list_digest(open_images(folder), stamps=True)
+    assert before[0] == after[0]
+    assert before[1] != after[1]

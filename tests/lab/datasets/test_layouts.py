@@ -1,0 +1,439 @@
+"""Every data set reads its official layout, quirks included, and says exactly what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pro2.lab.datasets import get_dataset, list_datasets, load_dataset, register_dataset, source_rows, targets
+from pro2.lab.datasets.fmow import CATEGORIES
+from pro2.lab.datasets.living17 import SUPERCLASSES
+from pro2.tables.embeddings import EmbeddingTable
+
+TINY_IMAGE = b"not opened by any data set"
+
+
+def touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(TINY_IMAGE)
+
+
+# ---- one builder a layout: a few rows of every split and group
+
+
+def make_waterbirds(root: Path) -> None:
+    home = root / "waterbird_complete95_forest2water2"
+    lines = ["img_id,img_filename,y,split,place,place_filename"]
+    for i in range(48):
+        y, place, split = i % 2, (i // 2) % 2, (i // 4) % 3
+        name = f"{i % 5:03d}.Bird, grey/Bird_{i:04d}.jpg"  # a comma: the official file quotes such fields
+        lines.append(f'{i},"{name}",{y},{split},{place},/f/forest/{i}.jpg')
+        touch(home / name)
+    (home / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+def celeba_rows(n: int = 60) -> tuple[list[str], list[str], list[list[int]], list[int]]:
+    names = ["5_o_Clock_Shadow", "Attractive", "Big_Lips", "Blond_Hair", "Heavy_Makeup", "High_Cheekbones", "Male"]
+    names += ["Mouth_Slightly_Open", "Smiling", "Wavy_Hair", "Wearing_Lipstick"]
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((n, len(names))) < 0.5, 1, -1)
+    return names, [f"{i + 1:06d}.jpg" for i in range(n)], values.tolist(), [(i * 3) // n for i in range(n)]
+
+
+def make_celeba(root: Path) -> None:
+    names, files, values, parts = celeba_rows()
+    rows = [f"{file} " + " ".join(f"{value:2d}" for value in row) for file, row in zip(files, values)]
+    root.mkdir(parents=True, exist_ok=True)
+    # Official quirks: the count first, a space after the last name, two spaces before positive values.
+    (root / "list_attr_celeba.txt").write_text("\n".join([str(len(rows)), " ".join(names) + " ", *rows]) + "\n")
+    (root / "list_eval_partition.txt").write_text("".join(f"{f} {p}\n" for f, p in zip(files, parts)))
+    for file in files:
+        touch(root / "img_align_celeba" / file)
+
+
+def make_celeba_csv(root: Path) -> None:
+    names, files, values, parts = celeba_rows()
+    rows = [",".join([file, *map(str, row)]) for file, row in zip(files, values)]
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "list_attr_celeba.csv").write_text("\n".join([",".join(["image_id", *names]), *rows]) + "\n")
+    partition = ["image_id,partition", *(f"{f},{p}" for f, p in zip(files, parts))]
+    (root / "list_eval_partition.csv").write_text("\n".join(partition) + "\n")
+    for file in files:
+        touch(root / "img_align_celeba" / "img_align_celeba" / file)
+
+
+def make_camelyon17(root: Path) -> None:
+    home = root / "camelyon17_v1.0"
+    lines = [",patient,node,x_coord,y_coord,tumor,slide,center,split"]  # an unnamed index column comes first
+    for i in range(40):
+        patient, node = f"{i % 5 * 20 + 4:03d}", i % 3
+        lines.append(f"{i},{patient},{node},{100 + i},{200 + i},{(i // 5) % 2},{i % 10},{i % 5},{(i // 10) % 2}")
+        where = f"patient_{patient}_node_{node}"
+        touch(home / "patches" / where / f"patch_{where}_x_{100 + i}_y_{200 + i}.png")
+    (home / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+FMOW_ROWS = [
+    (split, year, country)
+    for split in ("train", "val", "test", "seq")
+    for year in (2005, 2014, 2017)
+    for country in ("KEN", "FRA", "XKX")
+]
+
+
+def make_fmow(root: Path) -> None:
+    home = root / "fmow_v1.1"
+    lines = [",img_filename,category,country_code,split,timestamp"]
+    for i, (split, year, country) in enumerate(FMOW_ROWS):
+        category = CATEGORIES[i % 62]
+        lines.append(f"{i},x_{i}_rgb.jpg,{category},{country},{split},{year}-10-24T08:00:47Z")
+        touch(home / "images" / f"rgb_img_{i}.png")
+    (home / "rgb_metadata.csv").write_text("\n".join(lines) + "\n")
+    codes = ["name,alpha-2,alpha-3,region", '"Congo, The",CD,COD,Africa', "Kenya,KE,KEN,Africa", "France,FR,FRA,Europe"]
+    (home / "country_code_mapping.csv").write_text("\n".join(codes) + "\n")
+
+
+def make_living17(root: Path) -> None:
+    for source, target in SUPERCLASSES.values():
+        for wnid in f"{source} {target}".split():
+            touch(root / "train" / wnid / f"{wnid}_1.JPEG")
+            touch(root / "train" / wnid / f"{wnid}_2.JPEG")
+            touch(root / "val" / wnid / "ILSVRC2012_val_00000001.JPEG")
+    touch(root / "train" / "n01440764" / "n01440764_1.JPEG")  # tench: not one of the 68
+
+
+def make_collages_layout(root: Path) -> None:
+    for name in ("train-all", "test-mnist", "test-cifar", "test-fashion", "test-svhn", "val-all"):
+        for y in "01":
+            for i in range(1, 4):
+                touch(root / "collages" / name / y / f"{i:06d}.png")
+
+
+def make_group_table(root: Path) -> None:
+    lines = ["path,y,group,split"]
+    for i in range(40):
+        lines.append(f"images/{i}.png,{'ab'[i % 2]},{'mf'[(i // 2) % 2]},{'train' if i < 20 else 'test'}")
+        touch(root / "images" / f"{i}.png")
+    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+def make_domain_table(root: Path) -> None:
+    lines = ["path,y,domain"]
+    for i in range(30):
+        lines.append(f"{i}.png,{i % 3},{('photo', 'photo', 'sketch', 'paint')[i % 4]}")
+        touch(root / f"{i}.png")
+    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+def make_image_folder(root: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            for i in range(3):
+                touch(root / split / name / f"{i}.JPG")
+    touch(root / ".hidden" / "cat" / "x.jpg")
+    (root / "train" / "notes.txt").write_text("no image")
+
+
+BUILDERS: dict[str, Callable[[Path], None]] = {
+    "waterbirds": make_waterbirds,
+    "celeba": make_celeba,
+    "celeba-mouth": make_celeba_csv,
+    "celeba-attractive": make_celeba,
+    "celeba-wavy": make_celeba_csv,
+    "celeba-makeup": make_celeba,
+    "camelyon17": make_camelyon17,
+    "fmow": make_fmow,
+    "living17": make_living17,
+    "collages": make_collages_layout,
+    "group-table": make_group_table,
+    "domain-table": make_domain_table,
+    "image-folder": make_image_folder,
+}
+
+
+def test_every_registered_data_set_has_a_builder() -> None:
+    assert set(BUILDERS) == set(list_datasets())
+
+
+class TestContract:
+    """What holds for every data set."""
+
+    @pytest.fixture(params=sorted(BUILDERS))
+    def name(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        BUILDERS[request.param](tmp_path)
+        return request.param
+
+    def test_lists_existing_images_under_unique_ids(self, name: str, tmp_path: Path) -> None:
+        images = load_dataset(name, tmp_path)
+        assert len(images) == len(images.paths) > 0
+        assert len(set(images.ids)) == len(images)
+        assert all((images.root / path).is_file() for path in images.paths)
+        assert all(len(values) == len(images) for values in images.columns.values())
+
+    def test_becomes_a_table_with_the_same_targets(self, name: str, tmp_path: Path) -> None:
+        images = load_dataset(name, tmp_path)
+        X = np.zeros((len(images), 2), dtype=np.float32)
+        table = EmbeddingTable(X, images.ids, images.columns)
+        opened = EmbeddingTable.open(table.save(tmp_path / "table.arrow"))
+        from_file, from_list = targets(name, opened), targets(name, images.columns)
+        assert from_file.keys() == from_list.keys()
+        for key, rows in from_file.items():
+            np.testing.assert_array_equal(rows, from_list[key])
+        np.testing.assert_array_equal(source_rows(name, opened), source_rows(name, images))
+
+    def test_source_and_targets_are_disjoint_and_labelled(self, name: str, tmp_path: Path) -> None:
+        images = load_dataset(name, tmp_path)
+        data = get_dataset(name)
+        source = set(data.source_rows(images.columns).tolist())
+        assert source
+        assert data.label in images.columns
+        for key, rows in data.targets(images.columns).items():
+            assert len(rows) > 0, key
+            assert not source & set(rows.tolist()), key
+
+    def test_check_is_content(self, name: str, tmp_path: Path) -> None:
+        assert get_dataset(name).check(tmp_path).missing == []
+
+    def test_check_names_a_missing_image(self, name: str, tmp_path: Path) -> None:
+        images = load_dataset(name, tmp_path)
+        (images.root / images.paths[-1]).unlink()
+        report = get_dataset(name).check(tmp_path)
+        if name in ("collages", "image-folder"):  # the folder itself is the list
+            assert len(load_dataset(name, tmp_path)) == len(images) - 1
+        else:
+            assert Path(images.paths[-1]).parent.name in report.missing[0]
+            assert not report.ok
+
+    def test_check_of_an_empty_folder_says_what_to_get(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        report = get_dataset(name).check(tmp_path / "empty")
+        assert len(report.missing) == 1
+        assert "missing" in report.missing[0] or "no images" in report.missing[0]
+
+    def test_tells_people_what_it_is(self, name: str) -> None:
+        data = get_dataset(name)
+        assert all(getattr(data, field) for field in ("name", "title", "licence", "obtain", "layout"))
+
+
+# ---- one by one
+
+
+def test_waterbirds_targets(tmp_path: Path) -> None:
+    make_waterbirds(tmp_path)
+    images = load_dataset("waterbirds", tmp_path)
+    assert images.ids[0] == "000.Bird, grey/Bird_0000.jpg"
+    assert {k: len(v) for k, v in targets("waterbirds", images).items()} == {
+        "spurious": 8,
+        "minority": 8,
+        "balanced": 16,
+    }
+    notes = get_dataset("waterbirds").check(tmp_path).notes
+    assert notes[0] == "train: 16 rows, the official release has 4,795"
+
+
+def test_both_forms_of_celeba_agree(tmp_path: Path) -> None:
+    make_celeba(tmp_path / "txt")
+    make_celeba_csv(tmp_path / "csv")
+    a, b = (load_dataset("celeba", tmp_path / form) for form in ("txt", "csv"))
+    assert a.ids == b.ids
+    for name, values in a.columns.items():
+        np.testing.assert_array_equal(values, b.columns[name])
+        assert set(np.unique(values)) <= {0, 1, 2}
+    names, _, values, parts = celeba_rows()
+    assert a.columns["Male"].tolist() == [int(row[names.index("Male")] == 1) for row in values]
+    assert a.columns["split"].tolist() == parts
+
+
+def test_celeba_variants_use_their_own_attributes(tmp_path: Path) -> None:
+    make_celeba(tmp_path)
+    images = load_dataset("celeba", tmp_path)
+    for name in ("celeba", "celeba-mouth", "celeba-attractive", "celeba-wavy", "celeba-makeup"):
+        data = get_dataset(name)
+        found = data.targets(images.columns)
+        y, group = images.columns[data.label], images.columns[str(data.group)]
+        source = data.source_rows(images.columns)
+        sign = np.corrcoef(y[source], group[source])[0, 1] > -1e-9  # rounding around zero
+        assert ((y == group)[found["spurious"]] == sign).all()
+        assert set(found["spurious"]) | set(found["minority"]) == set(np.flatnonzero(images.columns["split"] == 2))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace("60\n", "61\n", 1), "announces 61 images and lists 60"),
+        (lambda text: text[:-20], "expected 12"),
+        (lambda text: "\n".join(text.splitlines()[1:]), "begin with the number of images"),
+        (lambda text: text.replace(" -1", "  7", 1), "expected -1 and 1"),
+        (lambda text: text.replace("Blond_Hair", "Blonde"), "no attribute Blond_Hair"),
+    ],
+)
+def test_damaged_celeba_lists_are_explained(tmp_path: Path, damage: Callable[[str], str], message: str) -> None:
+    make_celeba(tmp_path)
+    path = tmp_path / "list_attr_celeba.txt"
+    path.write_text(damage(path.read_text()))
+    assert message in get_dataset("celeba").check(tmp_path).missing[0]
+
+
+def test_camelyon17_sets_two_hospitals_apart(tmp_path: Path) -> None:
+    make_camelyon17(tmp_path)
+    columns = load_dataset("camelyon17", tmp_path).columns
+    for split, centers in (("train", {0, 3, 4}), ("id_val", {0, 3, 4}), ("val", {1}), ("test", {2})):
+        assert set(columns["center"][columns["split"] == split].tolist()) == centers
+    found = targets("camelyon17", columns)
+    assert (columns["center"][found["ood-test"]] == 2).all()
+
+
+def test_camelyon17_patients_keep_their_zeros(tmp_path: Path) -> None:
+    make_camelyon17(tmp_path)
+    path = tmp_path / "camelyon17_v1.0" / "metadata.csv"
+    path.write_text(path.read_text().replace(",004,", ",4,"))  # what a spreadsheet does to it
+    assert get_dataset("camelyon17").check(tmp_path).ok
+
+
+def test_fmow_follows_the_split_over_time(tmp_path: Path) -> None:
+    make_fmow(tmp_path)
+    images = load_dataset("fmow", tmp_path)
+    wanted = {("train", 2005): "train", ("val", 2005): "id_val", ("test", 2005): "id_test"}
+    wanted |= {("val", 2014): "val", ("test", 2017): "test"}
+    expected = [
+        (f"images/rgb_img_{i}.png", wanted[split, year], {"KEN": "Africa", "FRA": "Europe"}.get(country, "Other"))
+        for i, (split, year, country) in enumerate(FMOW_ROWS)
+        if (split, year) in wanted
+    ]
+    found = zip(images.paths, images.columns["split"].tolist(), images.columns["region"].tolist())
+    assert list(found) == expected
+    regions = targets("fmow", images)
+    assert list(regions) == ["africa", "id-test", "ood-test", "europe", "other"]
+    assert images.columns["region"][regions["africa"]].tolist() == ["Africa"]
+    assert (images.columns["year"][regions["africa"]] == 2017).all()
+
+
+def test_fmow_categories_are_the_62() -> None:
+    assert len(set(CATEGORIES)) == 62
+    assert (CATEGORIES[0], CATEGORIES[30], CATEGORIES[61]) == ("airport", "multi-unit_residential", "zoo")
+
+
+def test_living17_subclasses_follow_the_published_rule() -> None:
+    # BREEDS: one RandomState(2) walks the superclasses and picks 4 of the sorted ImageNet classes of each.
+    leaves = dict(zip(SUPERCLASSES, (5, 5, 11, 17, 6, 4, 4, 4, 118, 4, 4, 5, 4, 8, 6, 5, 13)))
+    rng = np.random.RandomState(2)
+    for name, (source, target) in SUPERCLASSES.items():
+        chosen = rng.choice(leaves[name], 4, replace=False)
+        wnids = np.array(f"{source} {target}".split())
+        # Only the order is known without the hierarchy: it must be the order of the drawn positions.
+        np.testing.assert_array_equal(np.argsort(np.argsort(wnids)), np.argsort(np.argsort(chosen)), err_msg=name)
+    assert len({wnid for parts in SUPERCLASSES.values() for part in parts for wnid in part.split()}) == 68
+
+
+def test_living17_separates_subclasses(tmp_path: Path) -> None:
+    make_living17(tmp_path)
+    columns = load_dataset("living17", tmp_path).columns
+    found = targets("living17", columns)
+    assert len(source_rows("living17", columns)) == 68
+    assert {key: len(rows) for key, rows in found.items()} == {"id-test": 34, "ood-test": 34}
+    seen = set(columns["wnid"][source_rows("living17", columns)])
+    assert not seen & set(columns["wnid"][found["ood-test"]])
+    assert seen == set(columns["wnid"][found["id-test"]])
+    assert sorted(set(columns["y"].tolist())) == list(range(17))
+
+
+def test_living17_names_missing_folders(tmp_path: Path) -> None:
+    make_living17(tmp_path)
+    for file in (tmp_path / "val" / "n02480855").iterdir():
+        file.unlink()
+    assert "1 folders: val/n02480855" in get_dataset("living17").check(tmp_path).missing[0]
+
+
+def test_image_folder_without_splits(tmp_path: Path) -> None:
+    for name in ("b/1.png", "a/deep/2.jpg"):
+        touch(tmp_path / name)
+    images = load_dataset("image-folder", tmp_path)
+    assert images.paths == ("a/deep/2.jpg", "b/1.png")
+    assert images.columns["label"].tolist() == ["a", "b"]
+    assert images.columns["y"].tolist() == [0, 1]
+    assert "split" not in images.columns
+
+
+def test_flat_image_folder_has_no_label(tmp_path: Path) -> None:
+    touch(tmp_path / "1.png")
+    assert load_dataset("image-folder", tmp_path).columns == {}
+
+
+def test_generic_tables_take_any_column_names() -> None:
+    columns = {
+        "kind": np.array(["x", "y"] * 4),
+        "place": np.array([0, 1, 1, 0] * 2),
+        "site": np.array(list("aaaaabcc")),
+    }
+    found = targets("group-table", columns, label="kind", group="place")
+    assert sorted(found) == ["balanced", "minority", "spurious"]
+    assert {k: v.tolist() for k, v in targets("domain-table", columns, label="kind", domain="site").items()} == {
+        "b": [5],
+        "c": [6, 7],
+    }
+    assert sorted(targets("domain-table", columns, label="kind", domain="site", source="c")) == ["a", "b"]
+    with pytest.raises(ValueError, match="domains are: a, b, c"):
+        targets("domain-table", columns, label="kind", domain="site", source="z")
+    with pytest.raises(ValueError, match="needs column 'group'"):
+        targets("group-table", columns, label="kind")
+
+
+def test_unknown_names_are_answered(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean 'waterbirds'"):
+        load_dataset("waterbird", tmp_path)
+    with pytest.raises(ValueError, match="exists already"):
+        register_dataset("waterbirds", lambda: get_dataset("celeba"))
+    with pytest.raises(ValueError, match="needs column 'split'"):
+        targets("waterbirds", {"y": np.zeros(3), "place": np.zeros(3)})
+
+
+@pytest.mark.parametrize("name", ["../outside.jpg", "/etc/passwd", "a/../../b.jpg", "..\\b.jpg", "C:/x.jpg"])
+def test_lists_cannot_leave_the_root(tmp_path: Path, name: str) -> None:
+    (tmp_path / "metadata.csv").write_text(f"path,y\n{name},0\n")
+    with pytest.raises(ValueError, match="leaves the data folder"):
+        load_dataset("group-table", tmp_path)
+
+
+# ---- real metadata
+
+
+@pytest.mark.real_data
+def test_real_waterbirds_sample(real_data: Path) -> None:
+    report = get_dataset("waterbirds").check(real_data / "waterbirds_sample")
+    assert report.ok
+    images = load_dataset("waterbirds", real_data / "waterbirds_sample")
+    table = EmbeddingTable.open(real_data / "waterbirds.npz")
+    y = dict(zip(table.ids.tolist(), table.column("y").tolist()))
+    assert [y[name] for name in images.ids] == images.columns["y"].tolist()
+
+
+@pytest.mark.real_data
+def test_real_tables_have_the_published_groups(real_data: Path) -> None:
+    table = EmbeddingTable.open(real_data / "waterbirds.npz")
+    y, place = table.column("y"), table.column("place")
+    source = source_rows("waterbirds", table)
+    assert [int(((y == a) & (place == b))[source].sum()) for a in (0, 1) for b in (0, 1)] == [3498, 184, 56, 1057]
+    assert {k: len(v) for k, v in targets("waterbirds", table).items()} == {
+        "spurious": 2255 + 642,
+        "minority": 2255 + 642,
+        "balanced": 4 * 642,
+    }
+    assert get_dataset("waterbirds").splits(table.columns) == dict(get_dataset("waterbirds").published)
+
+
+@pytest.mark.real_data
+def test_real_celeba_and_collages_tables(real_data: Path) -> None:
+    faces = EmbeddingTable.open(real_data / "celeba10k.npz")
+    for name in ("celeba", "celeba-mouth", "celeba-attractive", "celeba-wavy", "celeba-makeup"):
+        assert len(source_rows(name, faces)) == 7000
+        found = targets(name, faces)
+        assert len(found["spurious"]) + len(found["minority"]) == 3000
+        assert len(found["spurious"]) > len(found["minority"])
+    collages = EmbeddingTable.open(real_data / "collages.npz")
+    assert len(source_rows("collages", collages)) == 8192
+    assert {k: len(v) for k, v in targets("collages", collages).items()} == dict.fromkeys(
+        ("mnist", "cifar", "fashion", "svhn"), 2048
+    )

@@ -1,0 +1,117 @@
+"""kill -9 at random moments, again and again: the folder ends with the same content as an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pro2.lab.experiments import parse_plan
+from pro2.lab.experiments.results import ResultStore
+from pro2.lab.experiments.run import run_sweep
+from pro2.lab.experiments.view import read_view
+
+N_KILLS = 24
+_PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
+
+# Imports once, then forks: each child is a whole sweep process, and SIGKILL comes at a random moment of it. The moments
+# find the speed of the machine: later while nothing gets written; sooner, in an emptied folder, once a sweep got away.
+_KILLER = """
+import json, os, random, shutil, signal, sys, time
+from pathlib import Path
+from pro2.lab.experiments import parse_plan, results, view, engines, methods, bases
+from pro2.lab.experiments.run import run_sweep
+import pro2.estimators, pro2.linalg.selection, pyarrow.parquet, threadpoolctl
+values, out, data, n_kills = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+rng, killed, latest, written = random.Random(0), 0, 0.1, 0
+while killed < n_kills or not written:
+    child = os.fork()
+    if child == 0:
+        run_sweep(parse_plan(values), out, data=data)
+        os._exit(0)
+    time.sleep(rng.uniform(0.0, latest))
+    if os.waitpid(child, os.WNOHANG)[0]:
+        shutil.rmtree(out)
+        latest, written = latest / 2, 0
+        continue
+    os.kill(child, signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    killed += 1
+    before, written = written, sum(f.stat().st_size for f in out.glob("log/*"))
+    latest *= 1.0 if written > before else 1.25
+print(killed)
+"""
+
+
+def _many_batches(values: dict[str, Any]) -> dict[str, Any]:
+    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(12)]
+    return {**values, "methods": methods, "baseline": None, "shots": list(range(1, 11)), "seeds": 2}
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    values = _many_batches(plan_values)
+    plan = parse_plan(values)
+    command = [
+        sys.executable,
+        "-c",
+        _KILLER,
+        json.dumps(values),
+        str(tmp_path / "killed"),
+        str(table_folder),
+        str(N_KILLS),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= N_KILLS
+    whole = run_sweep(plan, tmp_path / "whole", data=table_folder)
+    with ResultStore(tmp_path / "killed") as store:
+        kept = len(store.finished)
+    assert 0 < kept <= whole.n_runs
+    resumed = run_sweep(plan, tmp_path / "killed", data=table_folder)
+    assert resumed.n_before == kept
+    assert resumed.n_done == whole.n_runs - kept
+    assert read_view(tmp_path / "killed").equals(read_view(tmp_path / "whole"))
+    assert (tmp_path / "killed" / "results.parquet").read_bytes() == (
+        tmp_path / "whole" / "results.parquet"
+    ).read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_folder(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    plan_file = table_folder / "plan.yaml"
+    plan_file.write_text(yaml.safe_dump(_many_batches(plan_values)))
+    command = [*_PRO2, "sweep", str(plan_file), "--out", str(tmp_path / "out"), "--json"]
+    # Output goes to files: a process that waits for a reader of its pipe would keep the other one waiting, too.
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    with logs[0].open("w") as first, logs[1].open("w") as second:
+        both = [subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) for log in (first, second)]
+        assert [process.wait(timeout=300) for process in both] == [0, 0]
+    done = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
+    plan = parse_plan(_many_batches(plan_values))
+    whole = run_sweep(plan, tmp_path / "whole", data=table_folder)
+    # No run was done twice, and both saw the whole result at the end.
+    assert sum(d["n_done"] for d in done) == whole.n_runs
+    assert read_view(tmp_path / "out").equals(read_view(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_interrupting_keeps_what_is_finished(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    plan_file = table_folder / "plan.yaml"
+    plan_file.write_text(yaml.safe_dump(_many_batches(plan_values)))
+    command = [*_PRO2, "sweep", str(plan_file), "--out", str(tmp_path / "out"), "--json"]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert process.returncode == 130
+    with ResultStore(tmp_path / "out") as store:
+        assert store.finished
+        assert store.torn() == []

@@ -1,0 +1,345 @@
+"""A sweep does exactly the missing runs, and its rows are what single fits give."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from pro2.estimators import Projection
+from pro2.lab.experiments import engines, parse_plan
+from pro2.lab.experiments.expand import expand, missing
+from pro2.lab.experiments.memory import batch_bytes, parse_memory, split
+from pro2.lab.experiments.problems import load_problems
+from pro2.lab.experiments.results import ResultStore
+from pro2.lab.experiments.run import estimate_sweep, run_sweep
+from pro2.lab.experiments.view import read_view
+from pro2.linalg import paths
+from pro2.tables.shifts import draw
+
+from .conftest import write_birds
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return read_view(folder).to_pylist()
+
+
+def test_rows_equal_single_fits(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    plan = parse_plan(plan_values)
+    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
+    rows = _rows(tmp_path / "out")
+    # 3 targets x 2 shots x 3 seeds x (3 x 2 settings of two ranked methods + 2 of the linear probe)
+    assert summary.n_done == len(rows) == 3 * 2 * 3 * (6 + 6 + 2)
+    problem = load_problems(plan.data, table_folder)["birds"]
+    projection = Projection(12).fit(problem.X[problem.source], problem.y[problem.source])
+    for row in [r for r in rows if r["method"] == "pro2"][::7]:
+        drawn = draw(problem.y, problem.targets[row["target"]], row["shots"], row["seed"], n_val=5)
+        Z = projection.transform(problem.X)[:, : row["n_features"]]
+        M = len(drawn.few)
+        probe = LogisticRegression(C=1 / (row["l2"] * M), tol=1e-10, max_iter=10_000)
+        probe.fit(Z[drawn.few], problem.y[drawn.few])
+        assert row["accuracy"] == pytest.approx(
+            probe.score(Z[drawn.rest], problem.y[drawn.rest]), abs=1.5 / len(drawn.rest)
+        )
+        assert row["val_accuracy"] == pytest.approx(probe.score(Z[drawn.val], problem.y[drawn.val]), abs=0.11)
+        assert row["n_test"] == len(drawn.rest)
+
+
+def test_a_second_start_does_nothing_and_a_longer_plan_only_the_rest(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = run_sweep(parse_plan(plan_values), out, data=table_folder)
+    before = (out / "results.parquet").read_bytes()
+    again = run_sweep(parse_plan(plan_values), out, data=table_folder)
+    assert (again.n_before, again.n_done) == (first.n_done, 0)
+    assert (out / "results.parquet").read_bytes() == before
+    longer = run_sweep(parse_plan({**plan_values, "seeds": 4, "l2": [0.1, 0.01, 0.001]}), out, data=table_folder)
+    assert longer.n_before == first.n_done
+    assert longer.n_done == 3 * 2 * 4 * 21 - first.n_done
+    assert len(_rows(out)) == 3 * 2 * 4 * 21
+
+
+def test_names_and_order_are_not_in_the_key_but_content_is(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    def keys(values: dict[str, Any]) -> set[str]:
+        plan = parse_plan(values)
+        batches, _ = expand(plan, load_problems(plan.data, table_folder))
+        return {key for batch in batches for key in batch.flat_keys}
+
+    base = keys(plan_values)
+    renamed = {**plan_values, "name": "other", "selection": "oracle", "methods": plan_values["methods"][::-1]}
+    renamed["data"] = [{**plan_values["data"][0], "name": "vogels"}]
+    assert keys(renamed) == base
+    write_birds(table_folder / "birds.npz", seed=1)
+    assert not keys(plan_values) & base
+    write_birds(table_folder / "birds.npz")
+    assert keys(plan_values) == base
+    for change in ({"validation": 6}, {"seeds": [9]}, {"shots": [3]}, {"l2": [1.0]}):
+        assert not keys({**plan_values, **change}) & base
+    other = {**plan_values, "methods": [{"method": "pro2", "params": {"ridge": 2.0}}], "baseline": None}
+    assert not keys(other) & base
+
+
+def test_a_renamed_method_is_read_from_the_same_results(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
+    values = {**plan_values, "methods": [{"method": "pro2", "name": "ours"}], "baseline": None}
+    assert run_sweep(parse_plan(values), tmp_path / "out", data=table_folder).n_done == 0
+    assert {row["method"] for row in _rows(tmp_path / "out")} == {"ours"}
+
+
+def test_missing_parts_are_full_grids_and_cover_exactly_what_is_missing(
+    table_folder: Path, plan_values: dict[str, Any]
+) -> None:
+    plan = parse_plan(plan_values)
+    batch = expand(plan, load_problems(plan.data, table_folder))[0][0]
+    rng = np.random.default_rng(0)
+    done = {key for key in batch.flat_keys if rng.random() < 0.5}
+    parts = list(missing(batch, done))
+    found = [key for part in parts for key in part.flat_keys]
+    assert sorted(found) == sorted(set(batch.flat_keys) - done)
+    assert all(len(part.flat_keys) == part.n_runs for part in parts)
+    assert list(missing(batch, set(batch.flat_keys))) == []
+
+
+def test_splitting_for_memory_changes_no_row(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    plan = parse_plan(plan_values)
+    problems = load_problems(plan.data, table_folder)
+    batch = expand(plan, problems)[0][0]
+    limit = batch_bytes(batch, problems["birds"]) - 1
+    parts = list(split(batch, problems["birds"], limit))
+    assert len(parts) > 1
+    assert all(batch_bytes(p, problems["birds"]) <= limit for p in parts)
+    assert [key for p in parts for key in p.flat_keys] == batch.flat_keys
+    with pytest.raises(ValueError, match=r"too little.*--memory"):
+        run_sweep(plan, tmp_path / "out", data=table_folder, memory=1000)
+
+
+def test_memory_sizes() -> None:
+    assert parse_memory("2G") == 2 * 2**30
+    assert parse_memory("1.5 GiB") == 1.5 * 2**30
+    assert parse_memory("500M") == 500 * 2**20
+    with pytest.raises(ValueError, match="such as 2G"):
+        parse_memory("lots")
+
+
+def test_cells_without_enough_rows_are_skipped_with_the_reason(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    values = {**plan_values, "shots": [2, 100], "n_features": [1, 99]}
+    summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
+    reasons = {(s.target, s.shots, s.method): s.reason for s in summary.skips}
+    assert "100 shots + 5 validation + 20 test rows = 125 are needed" in reasons["minority", 100, None]
+    assert "[99] are above the 12" in reasons["*", None, "pro2"]
+    assert {row["shots"] for row in _rows(tmp_path / "out") if row["target"] == "minority"} == {2}
+
+
+def test_failures_stay_beside_the_results_and_are_retried_on_request(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    # A ridge that the estimator refuses: the failure happens inside the batch.
+    values = {
+        **plan_values,
+        "methods": [{"method": "pro2"}, {"method": "pro2", "name": "bad", "params": {"ridge": -1.0}}],
+    }
+    plan = parse_plan({**values, "baseline": None})
+    out = tmp_path / "out"
+    summary = run_sweep(plan, out, data=table_folder)
+    n = 3 * 2 * 3 * 6
+    assert (summary.n_done, summary.n_failed) == (n, n)
+    with ResultStore(out) as store:
+        failure = next(iter(store.failures.values()))
+    assert "ridge" in failure.error
+    assert "Traceback" in failure.traceback
+    assert failure.cell["method"] == "bad"
+    assert run_sweep(plan, out, data=table_folder).n_failed == 0
+    assert run_sweep(plan, out, data=table_folder, retry=True).n_failed == n
+
+
+def test_estimators_run_as_methods(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    values = {**plan_values, "methods": [{"method": "ProjectAndProbe", "name": "auto"}], "baseline": None, "shots": [4]}
+    summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
+    rows = _rows(tmp_path / "out")
+    assert summary.n_failed == 0
+    assert len(rows) == 3 * 3
+    assert np.mean([r["accuracy"] for r in rows if r["target"] == "spurious"]) > 0.8
+
+
+def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    adamw = {"method": "pro2", "name": "adamw", "params": {"probe": "adamw", "steps": 300}, "grid": {"lr": [0.1, 0.01]}}
+    values = {**plan_values, "methods": [{"method": "pro2"}, adamw], "baseline": None, "shots": [20], "n_features": [3]}
+    for out in ("first", "second"):
+        assert run_sweep(parse_plan(values), tmp_path / out, data=table_folder).n_failed == 0
+    rows = _rows(tmp_path / "first")
+    assert rows == _rows(tmp_path / "second")
+    exact = {(r["target"], r["seed"], r["l2"]): r["accuracy"] for r in rows if r["method"] == "pro2"}
+    fast = [r for r in rows if r["method"] == "adamw" and r["params"] == '{"lr": 0.1}']
+    assert len(fast) == len(exact)
+    gaps = [abs(exact[r["target"], r["seed"], r["l2"]] - r["accuracy"]) for r in fast]
+    assert np.mean(gaps) < 0.05
+
+
+def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+    gridded = {"method": "pro2", "name": "g", "grid": {"ridge": [0.1, 10.0]}}
+    fixed = [{"method": "pro2", "name": f"r{r}", "params": {"ridge": r}} for r in (0.1, 10.0)]
+    values = {**plan_values, "methods": [gridded, *fixed], "baseline": None}
+    run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
+    rows = _rows(tmp_path / "out")
+    cell = ("target", "shots", "seed", "n_features", "l2")
+    for ridge in (0.1, 10.0):
+        one = {tuple(r[c] for c in cell): r["accuracy"] for r in rows if r["method"] == f"r{ridge}"}
+        two = {tuple(r[c] for c in cell): r["accuracy"] for r in rows if r["params"] == f'{{"ridge": {ridge}}}'}
+        assert one == two
+
+
+def test_random_rows_equal_the_random_basis_of_the_package() -> None:
+    from pro2.lab.baselines.bases import random_basis
+    from pro2.lab.experiments.bases import _random_rows
+    from pro2.linalg.moments import SourceMoments
+
+    rng = np.random.default_rng(0)
+    moments = SourceMoments.from_arrays(rng.normal(size=(50, 40)), np.arange(50) % 2)
+    for n in (1, 16, 36, 40):
+        rows = _random_rows(n, 40, 3)
+        assert np.abs(rows @ rows.T - np.eye(n)).max() < 1e-10
+        assert np.abs(rows - random_basis(moments, n, seed=3).components).max() < 1e-10
+
+
+def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    X = rng.normal(size=(400, 8)).astype(np.float32)
+    X[np.arange(400), y] += 5
+    labels = np.array(["ant", "bee", "cat", "dog"])[y]
+    np.savez(tmp_path / "zoo.npz", embeddings=X, y=labels, split=(np.arange(400) >= 200).astype(int))
+    data = [{"name": "zoo", "table": "zoo.npz", "source": "split == 0", "targets": {"later": "split == 1"}}]
+    plan = parse_plan({**plan_values, "data": data, "n_features": [1, 3, "all"], "shots": [5], "selection": "support"})
+    run_sweep(plan, tmp_path / "out", data=tmp_path)
+    rows = _rows(tmp_path / "out")
+    best = max(r["accuracy"] for r in rows if r["method"] == "pro2")
+    assert best > 0.95
+    assert all(r["support_loss"] > 0 for r in rows)
+    assert {r["n_features"] for r in rows if r["method"] == "pro2"} == {1, 3, 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "message"),
+    [
+        ({}, {"group": "plaze"}, "no column 'plaze'"),
+        ({}, {"label": "labl"}, "no column 'labl'"),
+        ({}, {"source": "split == 9"}, "no row satisfies"),
+        ({}, {"pool": "split == 0"}, "shares rows with source"),
+        ({}, {"table": "gone.npz"}, "does not exist.*--data"),
+        ({"embeddings": np.full((600, 12), np.nan, np.float32)}, {}, "not finite"),
+        ({"id": np.array(["same"] * 600)}, {}, "same"),
+        ({"y": np.zeros(600, int)}, {}, "label"),
+    ],
+)
+def test_bad_tables_are_told_before_anything_runs(
+    table_folder: Path, plan_values: dict[str, Any], changes: dict[str, Any], spec: dict[str, Any], message: str
+) -> None:
+    write_birds(table_folder / "birds.npz", **changes)
+    values = {**plan_values, "data": [{**plan_values["data"][0], **spec}]}
+    with pytest.raises(ValueError, match=message) as told:
+        run_sweep(parse_plan(values), table_folder / "out", data=table_folder)
+    assert "birds" in str(told.value)
+    assert not (table_folder / "out").exists()
+
+
+def test_an_estimate_writes_nothing(table_folder: Path, plan_values: dict[str, Any]) -> None:
+    estimate = estimate_sweep(parse_plan(plan_values), table_folder / "out", table_folder)
+    assert estimate.n_runs == estimate.n_missing == 3 * 2 * 3 * 14
+    assert estimate.memory > 0
+    assert estimate.seconds > 0
+    assert not (table_folder / "out").exists()
+
+
+def test_the_view_opens_in_pandas_polars_and_duckdb(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    pandas, polars, duckdb = (pytest.importorskip(m) for m in ("pandas", "polars", "duckdb"))
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
+    path = tmp_path / "out" / "results.parquet"
+    n = len(pandas.read_parquet(path))
+    assert n == len(polars.read_parquet(path))
+    assert duckdb.sql(f"select count(*) from '{path}'").fetchall() == [(n,)]
+
+
+def test_shifted_gaussians_show_the_paper_s_nullspace_curves(tmp_path: Path) -> None:
+    values = {"name": "g", "shots": [32], "seeds": 2, "n_features": [1, 5, 20], "l2": [0.01],
+              "measures": ["accuracy", "nullspace"],
+              "methods": [{"method": "pro2", "params": {"ridge": 0.0, "scale": "global"}}],
+              "data": [{"name": "shog", "generator": "shog"}]}  # fmt: skip
+    run_sweep(parse_plan(values), tmp_path / "out")
+    norms = {
+        (r["target"], r["n_features"]): r["nullspace_norm"]
+        for r in _rows(tmp_path / "out")
+        if r["measure"] == "nullspace"
+    }
+    assert norms["id", 1] < norms["near", 1] < norms["far", 1]
+    assert norms["far", 1] > 0.8
+    assert all(norms[t, 20] < 1e-6 for t in ("id", "near", "far"))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_do_not_depend_on_what_the_process_did_before(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """The compiled solver rounds otherwise than the plain one; which is used follows from the plan alone."""
+    pytest.importorskip("numba")
+    plan = parse_plan(plan_values)
+    monkeypatch.setattr(paths, "LONG", 0 if compiled else 1 << 60)
+    monkeypatch.delitem(sys.modules, "pro2.linalg.path_numba", raising=False)
+    run_sweep(plan, tmp_path / "first", data=table_folder)
+    assert ("pro2.linalg.path_numba" in sys.modules) == compiled
+    assert paths.load()
+    run_sweep(plan, tmp_path / "second", data=table_folder)
+    assert _rows(tmp_path / "first") == _rows(tmp_path / "second")
+
+
+def test_a_long_fit_on_source_holds_up_no_other_method(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit of the first method ends only after all batches of the others have run; both workers go on meanwhile."""
+    others_ran, n_others = threading.Event(), [0]
+    prepare, run = engines.prepare_method, engines.run_batch
+
+    def slow(problem: Any, key: Any) -> Any:
+        assert key.method != "pro2" or others_ran.wait(60)
+        return prepare(problem, key)
+
+    def counted(problem: Any, batch: Any, prepared: Any) -> Any:
+        n_others[0] += batch.method.name != "pro2"
+        if n_others[0] == 3 * 2 * 2:  # targets, shots, methods
+            others_ran.set()
+        return run(problem, batch, prepared)
+
+    monkeypatch.setattr(engines, "prepare_method", slow)
+    monkeypatch.setattr(engines, "run_batch", counted)
+    summary = run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=2)
+    assert (summary.n_failed, summary.n_done) == (0, summary.n_runs)
+
+
+def test_each_fit_on_source_is_made_once(
+    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    prepare = engines.prepare_method
+
+    def counted(problem: Any, key: Any) -> Any:
+        made.append(key)
+        return prepare(problem, key)
+
+    monkeypatch.setattr(engines, "prepare_method", counted)
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=4)
+    assert len(made) == len(set(made)) == 1 + 1 + 3  # pro2, the linear probe, and a random basis a seed

@@ -1,0 +1,181 @@
+"""The page a reader opens from disk: whole, told how settings were chosen, alive in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pro2.lab.report import write_report
+from pro2.lab.report.style import COLOURS, looks
+
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+          "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
+          "--v=0", "--virtual-time-budget=4000"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(finished, tmp_path_factory.mktemp("page"))
+
+
+def test_each_figure_comes_as_png_svg_and_csv(page: Path) -> None:
+    names = {p.stem for p in page.parent.glob("*.png")}
+    assert names == {
+        "overall", "accuracy-shog", "accuracy-own", "difference-shog", "difference-own", "dimension-shog",
+        "dimension-own", "nullspace-shog", "nullspace-own", "bias-variance-shog", "bias-variance-own",
+    }  # fmt: skip
+    for name in names:
+        assert (page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (page.parent / f"{name}.svg").read_text()
+        with (page.parent / f"{name}.csv").open() as file:
+            assert len(list(csv.DictReader(file))) > 1
+
+
+def test_the_page_needs_nothing_else(page: Path) -> None:
+    text = page.read_text()
+    assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", text)
+    assert "@import" not in text
+    assert "url(http" not in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids)), "figures must not share ids"
+    assert "A &lt;small&gt; check" in text
+
+
+def test_the_page_says_how_settings_were_chosen_and_what_was_left_out(
+    page: Path, finished: Path, tmp_path: Path
+) -> None:
+    text = page.read_text()
+    assert "by the few labels alone" in text
+    assert "honest few-shot" in text
+    assert "1000 shots + 6 validation" in text
+    other = write_report(finished, tmp_path / "oracle", "oracle").read_text()
+    assert "the choice has seen the test labels" in other
+    assert "by test accuracy (oracle)" in (other)
+
+
+def test_the_page_is_well_formed(page: Path) -> None:
+    class Balance(HTMLParser):
+        open_tags: list[str]
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "br", "img", "link", "path", "use", "rect", "stop", "line", "image"):
+                self.open_tags.append(tag)
+
+        def handle_startendtag(self, tag: str, attrs: object) -> None: ...
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag in ("path", "use", "rect", "stop", "line", "image"):
+                return
+            assert self.open_tags.pop() == tag
+
+    parser = Balance()
+    parser.open_tags = []
+    parser.feed(page.read_text())
+    assert parser.open_tags == []
+
+
+def test_the_same_results_give_the_same_page(finished: Path, page: Path, tmp_path: Path) -> None:
+    assert write_report(finished, tmp_path).read_text() == page.read_text()
+
+
+def test_markdown_for_documentation(finished: Path, tmp_path: Path) -> None:
+    write_report(finished, tmp_path / "page", "oracle", markdown=tmp_path / "docs")
+    text = (tmp_path / "docs" / "check.md").read_text()
+    assert "by test accuracy (oracle)" in text
+    assert "Mean ± standard error over 4 seeds" in text
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert len(pictures) == 11
+    assert all((tmp_path / "docs" / p).is_file() for p in pictures)
+    table = [line for line in text.splitlines() if line.startswith("| far |")]
+    assert len(table) == 3
+    assert all("**" in line for line in table)
+    assert json.loads((tmp_path / "docs" / "check" / "plan.json").read_text())["name"] == "check"
+
+
+def test_known_methods_keep_their_colour_and_no_two_share_a_look() -> None:
+    assert looks(["random", "pro2"])["pro2"] == looks(["pro2", "other"])["pro2"]
+    many = looks([f"m{i}" for i in range(7)] + ["pro2"])
+    assert len({(v["color"], v["linestyle"]) for v in many.values()}) == 8
+    assert len(set(COLOURS)) == len(COLOURS)
+
+
+def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no results\.parquet; run `pro2 sweep"):
+        write_report(tmp_path)
+
+
+def _chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
+    return found
+
+
+_DRIVER = """
+<script>
+window.addEventListener("load", () => {
+  const out = {};
+  const rows = () => [...document.querySelectorAll("#results tbody tr")].filter(r => !r.hidden);
+  out.before = rows().length;
+  const filter = document.querySelectorAll(".filters select")[3];
+  filter.value = "Pro2"; filter.dispatchEvent(new Event("change"));
+  out.after = rows().length;
+  out.methods = [...new Set(rows().map(r => r.cells[3].textContent))];
+  const head = document.querySelectorAll("#results thead th")[4];
+  head.click(); out.rising = rows().map(r => Number(r.cells[4].dataset.value));
+  head.click(); out.falling = rows().map(r => Number(r.cells[4].dataset.value));
+  const colour = () => getComputedStyle(document.body).backgroundColor;
+  out.first = colour(); document.getElementById("theme").click(); out.second = colour();
+  out.figures = [...document.querySelectorAll("figure svg")].map(s => s.getBoundingClientRect().height);
+  document.body.innerHTML = '<pre id="out">' + JSON.stringify(out) + "</pre>";
+});
+</script>
+"""
+
+
+@pytest.mark.slow
+def test_interactive_parts_work_in_a_real_browser(page: Path, tmp_path: Path) -> None:
+    driven = tmp_path / "driven.html"
+    driven.write_text(page.read_text().replace("</body>", _DRIVER + "</body>"))
+    command = [_chromium(), *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", driven.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found is not None
+    out = json.loads(found[1])
+    assert 0 < out["after"] < out["before"]
+    assert out["methods"] == ["Pro2"]
+    assert out["rising"] == sorted(out["rising"])
+    assert out["falling"] == sorted(out["rising"], reverse=True)
+    assert out["first"] != out["second"]
+    assert len(out["figures"]) == 11
+    assert min(out["figures"]) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_screenshot_is_not_blank(page: Path, tmp_path: Path, theme: str) -> None:
+    from matplotlib.image import imread
+
+    shot = tmp_path / "shot.png"
+    themed = tmp_path / "page.html"
+    themed.write_text(page.read_text().replace('<html lang="en">', f'<html lang="en" data-theme="{theme}">'))
+    command = [_chromium(), *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1100,2400",
+               f"--screenshot={shot}", themed.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    pixels = imread(shot)[..., :3]
+    background = pixels[5, 5]
+    assert (background.mean() > 0.9) == (theme == "light")
+    different = np.abs(pixels - background).max(axis=-1) > 0.2
+    assert 0.02 < different.mean() < 0.9
+    # the figures are there, in colour, below the heading
+    assert (np.ptp(pixels[400:], axis=-1) > 0.3).mean() > 0.002

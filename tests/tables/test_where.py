@@ -1,0 +1,118 @@
+"""The filter language: agrees with NumPy, refuses everything else, runs nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pro2.tables.where import parse
+
+COLUMNS = {
+    "y": np.array([0, 1, 1, 0], dtype=np.int8),
+    "place": np.array([0, 0, 1, 1], dtype=np.int8),
+    "split": np.array(["train", "test", "val", "it's"]),
+    "score": np.array([0.5, -1.0, np.nan, 2e3]),
+    "held": np.array([True, False, True, False]),
+    "odd name": np.array([1, 2, 3, 4]),
+    "wide": np.ones((4, 2)),
+}
+
+
+def rows(expression: str) -> list[int]:
+    return np.flatnonzero(parse(expression, list(COLUMNS))(COLUMNS.__getitem__)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("y == 1", [1, 2]),
+        ("y != place", [1, 3]),
+        ("split == 'train' or split == \"val\"", [0, 2]),
+        ("split in ['train', 'test']", [0, 1]),
+        ("split not in ['train', 'test']", [2, 3]),
+        (r"split == 'it\'s'", [3]),
+        ("not y == 1", [0, 3]),
+        ("not (y == 1 and place == 1)", [0, 1, 3]),
+        ("y == 0 or y == 1 and place == 1", [0, 2, 3]),
+        ("(y == 0 or y == 1) and place == 1", [2, 3]),
+        ("score > -1.5 and score<=.5", [0, 1]),
+        ("score >= 2e3", [3]),
+        ("1 < `odd name` and `odd name` < 4", [1, 2]),
+        ("held", [0, 2]),
+        ("not held and y==0", [3]),
+        ("held == True", [0, 2]),
+        ("y == 300", []),
+        ("y < 300", [0, 1, 2, 3]),
+        ("y in [0]", [0, 3]),
+        ("split < 'tb'", [3]),
+    ],
+)
+def test_filters_select(expression: str, expected: list[int]) -> None:
+    assert rows(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("", "expects a filter"),
+        ("y = 1", "cannot read"),
+        ("y == ", "expected a column or a value"),
+        ("y == 1 y == 0", "cannot read 'y'"),
+        ("plaec == 1", "did you mean 'place'"),
+        ("split == train", "needs quotes: 'train'"),
+        ("split == 1", "is text"),
+        ("y == 'a'", "is text"),
+        ("0 < y < 1", "joined by 'and'"),
+        ("1 == 1", "a column on one side"),
+        ("y", "alone is no condition"),
+        ("1", "alone is no condition"),
+        ("wide == 1", "2 numbers a row"),
+        ("y in []", "expected a column or a value"),
+        ("y in [place]", "numbers or quoted text"),
+        ("y in 1", r"expected '\['"),
+        ("(y == 1", r"expected '\)'"),
+        ("__import__('os').system('true')", "cannot read"),
+        ("__import__('os')", "no column '__import__'"),
+        ("y == 1; y == 0", "cannot read"),
+        ("y == 1 and", "expected a column"),
+        ("(" * 5000 + "y == 1" + ")" * 5000, "nested"),
+        ("not " * 5000 + "held", "nested"),
+    ],
+)
+def test_mistakes_are_named(expression: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rows(expression)
+
+
+LEAVES = st.sampled_from(["y == 1", "place != 0", "`odd name` >= 3", "held", "split in ['test', 'val']", "score < 1"])
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})"),
+        st.tuples(inner, st.sampled_from(["and", "or"]), LEAVES).map(" ".join),
+        inner.map(lambda text: f"not ({text})"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+@settings(max_examples=200, deadline=None)
+def test_agrees_with_python_row_by_row(expression: str) -> None:
+    names = {name.replace(" ", "_"): values for name, values in COLUMNS.items()}
+    code = compile(expression.replace("`odd name`", "odd_name"), "<law>", "eval")
+    expected = [i for i in range(4) if eval(code, {}, {name: values[i] for name, values in names.items()})]
+    assert rows(expression) == expected
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_a_filter_or_a_value_error(text: str) -> None:
+    try:
+        mask = parse(text, list(COLUMNS))(COLUMNS.__getitem__)
+    except ValueError:
+        return
+    assert mask.shape == (4,)
+    assert mask.dtype == bool
