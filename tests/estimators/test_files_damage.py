@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pro2
 from pro2.estimators.files import KEY, _digest, is_model_file
-from pro2.estimators.tensors import read_tensors, write_tensors
+from pro2.estimators.tensors import pack, unpack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -33,13 +33,12 @@ def assert_equal(a: Any, b: Any, folder: Path) -> None:
 
 def rewrite(path: Path, change: Any, reseal: bool = True) -> Path:
     """Edit a file as someone who knows the format would: the digest is made anew."""
-    metadata, views = read_tensors(path)
-    document, tensors = json.loads(metadata[KEY]), {name: view.copy() for name, view in views.items()}
+    metadata, tensors = unpack(path.read_bytes())
+    document = json.loads(metadata[KEY])
     change(document, tensors)
     if reseal:
         document["digest"] = _digest(document, tensors)
-    with path.open("wb") as file:
-        write_tensors(file, tensors, {KEY: json.dumps(document)})
+    path.write_bytes(pack(tensors, {KEY: json.dumps(document)}))
     return path
 
 
@@ -134,7 +133,7 @@ BAD_HEADERS = {
     "text shape": {"x": entry("1", [0, 8])},
     "float shape": {"x": entry([1.0], [0, 8])},
     "true shape": {"x": entry([True], [0, 8])},
-    "many axes": {"x": entry([1] * 40, [0, 8])},
+    "many axes": {"x": entry([1] * 70, [0, 8])},
     "type": {"x": entry([1], [0, 8], "BF16")},
     "type list": {"x": entry([1], [0, 8], [])},
     "entry": {"x": 5},
@@ -175,7 +174,7 @@ def test_a_sparse_giant_is_refused_without_reading_it(tmp_path: Path) -> None:
     path = header_file(tmp_path / "m", {"x": entry([size // 8], [0, size])})
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size + size)
-    with pytest.raises(ValueError, match="not a pro2 model"):
+    with pytest.raises(ValueError, match=r"1,099,511,\d+,\d+ bytes, more than the limit"):
         pro2.load(path)
 
 

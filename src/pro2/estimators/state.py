@@ -21,7 +21,7 @@ KINDS = {
     "ProbeBank": "pro2.estimators.bank",
 }
 RECORDS = {
-    "SourceMoments": "pro2.linalg.moments",
+    "SourceMoments": "pro2.estimators.moments",
     "AdaptationReport": "pro2.estimators.adaptation_report",
     "LearningCurve": "pro2.estimators.adaptation_report",
 }
@@ -195,6 +195,9 @@ def _known(name: Any, table: dict[str, str]) -> Any:
 
 def check_shapes(estimator: Any) -> None:
     """A file may be whole and still not make sense: every array must fit the others and be finite."""
+    if type(estimator).__name__ == "SourceMoments":
+        _check_moments(estimator, len(estimator.classes), _width(estimator))
+        return
     D = getattr(estimator, "n_features_in_", None)
     if type(D) is not int or D < 1:
         raise FormatError("the number of features is missing")
@@ -247,6 +250,10 @@ def _check_moments(moments: Any, K: int, D: int) -> None:
     if type(moments).__name__ != "SourceMoments" or len(moments.classes) != K:
         raise FormatError("the moments do not fit the classes")
     _check_arrays(moments, {"weight": (K,), "mean": (K, D), "scatter": (D, D)})
+
+
+def _width(moments: Any) -> int:
+    return moments.mean.shape[-1] if isinstance(moments.mean, np.ndarray) and moments.mean.ndim else -1
 
 
 def _check_arrays(holder: Any, shapes: dict[str, tuple[int, ...]]) -> None:
