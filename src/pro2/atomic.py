@@ -34,8 +34,8 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
         Writes the content into the file it is given; `file.name` is the temporary path, for libraries that want one.
     force : bool
     """
+    mode = check_target(path, force)
     target = Path(os.path.realpath(path))
-    mode = _mode_for(target, force)
     discard_stale(target)
     try:
         with _temporary(target, mode) as file:
@@ -55,6 +55,29 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
     return Path(path)
 
 
+def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
+    """Refuse what cannot be written, before the work that would be lost.
+
+    Returns
+    -------
+    int or None
+        Permissions of the file that will be replaced; None for a new one.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"folder {target.parent} does not exist; create it first") from None
+        return None
+    if not stat.S_ISREG(found):
+        kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")
+        raise FileExistsError(f"{path} is {kind}, which is never replaced; choose another name")
+    if not force:
+        raise FileExistsError(f"{path} exists; choose another name or pass force=True")
+    return stat.S_IMODE(found)
+
+
 def discard_stale(path: Path) -> None:
     """Remove what killed writers of `path` left behind; a writer that is alive holds a lock on its file."""
     name = re.compile(rf"\.{re.escape(path.name[:_LONGEST])}\.[0-9a-f]{{8}}\.part")
@@ -68,22 +91,6 @@ def discard_stale(path: Path) -> None:
                     each.unlink()
             finally:
                 os.close(descriptor)
-
-
-def _mode_for(target: Path, force: bool) -> int | None:
-    """The permissions of the file that will be replaced; None for a new one."""
-    try:
-        found = target.stat().st_mode
-    except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"folder {target.parent} does not exist; create it first") from None
-        return None
-    if not stat.S_ISREG(found):
-        kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")
-        raise FileExistsError(f"{target} is {kind}, which is never replaced; choose another name")
-    if not force:
-        raise FileExistsError(f"{target} exists; choose another name or pass force=True")
-    return stat.S_IMODE(found)
 
 
 @contextlib.contextmanager

@@ -128,7 +128,7 @@ def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "
         if key in learned and key in provenance and _plain(learned[key]) != _plain(provenance[key]):
             raise ValueError(
                 f"{table} was embedded with another {key} ({provenance[key]!r}) than the model's source "
-                f"({learned[key]!r}): embed it again with the model's, or pass --force if you know they agree"
+                f"({learned[key]!r}): embed it again with the model's"
             )
 
 
