@@ -17,7 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.state import check_shapes, from_document, to_document
+from pro2.estimators.schema import check_object
+from pro2.estimators.state import from_document, to_document
 from pro2.estimators.tensors import FormatError, pack, parse_json, read_message, read_metadata, unpack
 
 KEY = "pro2.model"
@@ -79,7 +80,7 @@ def load(path: str | PathLike[str]) -> Any:
 def _object(document: dict[str, Any], tensors: dict[str, np.ndarray], name: str) -> Any:
     try:
         found = from_document(document["object"], tensors)
-        check_shapes(found)
+        check_object(found)
     except (FormatError, RecursionError) as error:
         raise _damaged(name, error) from error
     if document["provenance"]:
@@ -177,11 +178,21 @@ def _document(estimator: Any, provenance: Mapping[str, Any] | None) -> tuple[str
         "format": "pro2",
         "version": FORMAT_VERSION,
         "pro2_version": pro2.__version__,
-        "object": to_document(estimator, tensors),
+        "object": _checked_object(estimator, tensors),
         "provenance": _plain(dict(estimator.provenance if provenance is None else provenance)),
     }
     content["digest"] = _digest(content, tensors)
     return json.dumps(content, sort_keys=True), tensors
+
+
+def _checked_object(value: Any, tensors: dict[str, np.ndarray]) -> Any:
+    """The description of an estimator that `load` will take: what cannot come back is not written."""
+    document = to_document(value, tensors)
+    try:
+        check_object(from_document(document, tensors))
+    except FormatError as error:
+        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
+    return document
 
 
 def _plain(value: Any) -> Any:
