@@ -45,7 +45,7 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
             if os.name == "nt":
                 file.close()  # there, an open file cannot be moved
             _move(Path(file.name), target, force)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -145,7 +145,7 @@ def _move(temporary: Path, target: Path, force: bool) -> None:
     temporary.replace(target)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A name is safe only when its folder is on disk, too."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)

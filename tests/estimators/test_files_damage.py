@@ -100,7 +100,7 @@ HOSTILE = {
         or d["object"]["fitted"].update(classes_={"$text": "c", "dtype": "str"})
     ),
 }
-NAN = {"$float": "nan"}
+NAN = float("nan")  # Python's JSON writes and reads it
 
 
 def projection(document: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,9 @@ _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
+_KEPT = {"sweep": "finished runs are kept; run the same command again to go on"}  # by command; embed says it itself
+
+
 class Interrupted(Exception):
     """Ctrl-C, with a sentence about what is kept."""
 
@@ -27,7 +30,8 @@ class Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            raise Interrupted(str(stop) or "interrupted; no file was left half written") from stop
+            kept = _KEPT.get(str(ctx.invoked_subcommand), "no file was left half written")
+            raise Interrupted(str(stop) or f"interrupted; {kept}") from stop
 
 
 def one_line(error: BaseException) -> str:

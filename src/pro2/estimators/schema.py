@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -223,7 +224,7 @@ def _check(value: Any, name: str, rule: Rule, sizes: Sizes) -> None:
 def check_labels(items: list[Any], name: str) -> None:
     """All texts or all numbers, none missing, none twice."""
     texts = sum(isinstance(each, str) for each in items)
-    numbers = sum(isinstance(each, int | float) and each == each for each in items)
+    numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)
     if max(texts, numbers) < len(items):
         raise FormatError(f"{name} mixes texts and numbers, or has missing values")
     if len(set(items)) < len(items):

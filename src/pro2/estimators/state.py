@@ -118,9 +118,8 @@ def _decode(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     if "$labels" in value:
         return _read_labels(value["$labels"], value["dtype"])
     if "$text" in value:
-        return _read_labels(
-            _split(tensors[f"{value['$text']}#utf8"], tensors[f"{value['$text']}#ends"]), value["dtype"]
-        )
+        raw, ends = (tensors[f"{value['$text']}#{part}"] for part in ("utf8", "ends"))
+        return _read_labels(_split(raw, ends), value["dtype"])
     if "$float" in value:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["$float"]]
     if "$tuple" in value:

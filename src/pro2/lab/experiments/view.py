@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pro2.atomic import atomic_write
 from pro2.lab.experiments.expand import Batch
 from pro2.lab.experiments.results import ResultStore
 
@@ -54,8 +54,10 @@ def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:
     types = {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}
     schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
     table = pa.Table.from_pylist(list(_rows(store, batches)), schema=schema)
-    fill = partial(pa.parquet.write_table, table, compression="zstd")
-    return atomic_write(store.folder / RESULTS, fill, force=True)
+    path = store.folder / RESULTS
+    with _replacing(path) as temporary:
+        pa.parquet.write_table(table, temporary, compression="zstd")
+    return path
 
 
 def _rows(store: ResultStore, batches: Iterable[Batch]) -> Iterator[dict[str, Any]]:
@@ -73,8 +75,9 @@ def _rows(store: ResultStore, batches: Iterable[Batch]) -> Iterator[dict[str, An
 
 def write_json(path: Path, value: Any) -> Path:
     """Write plain values atomically."""
-    text = json.dumps(value, indent=1, sort_keys=False) + "\n"
-    return atomic_write(path, lambda file: file.write(text.encode()), force=True)
+    with _replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n", encoding="utf-8")
+    return path
 
 
 def read_view(folder: str | Path) -> Any:
@@ -83,3 +86,25 @@ def read_view(folder: str | Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{str(folder)!r} holds no {RESULTS}; run `pro2 sweep PLAN --out {folder}` first")
     return require_pyarrow().parquet.read_table(path)
+
+
+class _replacing:
+    """A temporary file beside `path` that takes its name when the block ends well, and goes away otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Path:
+        fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        os.close(fd)
+        self.temporary = Path(name)
+        self.temporary.chmod(0o644)
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.temporary.unlink(missing_ok=True)
+            return
+        with self.temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        self.temporary.replace(self.path)
