@@ -201,10 +201,12 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
 def test_impossible_headers_allocate_nothing(tmp_path: Path, header: Any) -> None:
+    if isinstance(header, dict):  # so that it is taken for one of ours
+        header = {"__metadata__": {KEY: "{}"}, **header}
     path = header_file(tmp_path / "m", header, bytes(8))
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="is damaged"):
+        with pytest.raises(ValueError, match=f"{path} is (damaged|a safetensors file, but not)"):
             pro2.load(path)
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
