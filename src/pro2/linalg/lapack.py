@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
 
 from pro2.linalg.fortran import call
 
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
-SMALLEST_CHOLESKY = 24  # columns from which a call per matrix costs less than the operations it saves
 CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no second (Daniel et al., 1976)
 
 
@@ -91,65 +90,15 @@ def spd_inverse(A: np.ndarray, level: float) -> np.ndarray | None:
     return _mirrored(M)
 
 
-def spd_solve(A: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
-    """A^-1 rhs for a batch of symmetric positive definite A (..., n, n); None if one of them is not."""
-    from scipy.linalg.lapack import dposv
-
-    n, k = rhs.shape[-2:]
-    solution = np.empty((*A.shape[:-2], n, k))
-    flat = solution.reshape(-1, n, k)
-    rhs = np.broadcast_to(rhs, solution.shape).reshape(-1, n, k)
-    for i, matrix in enumerate(A.reshape(-1, n, n)):
-        _, flat[i], info = dposv(matrix.T, rhs[i], lower=1)
-        if info != 0:
-            return None
-    return solution
-
-
-def shifted_solve(K: np.ndarray, S: np.ndarray, l2: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
-    """(l2 I + S K S)^-1 rhs for S (..., M) diagonal, K (..., M, M) and l2 (...) broadcast; None if one is indefinite.
-
-    Each matrix is built where it is factorised, so that it is in the cache when it is needed.
-    """
-    from scipy.linalg.lapack import dposv
-
-    lead, M = rhs.shape[:-2], K.shape[-1]
-    K, S, l2 = np.broadcast_to(K, (*lead, M, M)), np.broadcast_to(S, (*lead, M)), np.broadcast_to(l2, lead)
-    solution, B = np.empty(rhs.shape), np.empty((M, M))
-    for at in np.ndindex(lead):
-        np.multiply(K[at], S[at][:, None], out=B)
-        B *= S[at]
-        np.einsum("ii->i", B)[...] += l2[at]
-        _, solution[at], info = dposv(B.T, rhs[at], lower=1, overwrite_a=1)
-        if info != 0:
-            return None
-    return solution
-
-
-def row_leverages(K: np.ndarray, S: np.ndarray, l2: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Diagonal of T = K (l2 I + H K)^-1 and T h, h = S^2 (..., M), K (..., M, M) and l2 (...); None if indefinite.
-
-    With L L' = l2 I + S K S and Y = L^-1 S K: l2 T = K - Y'Y. One factorisation and one triangular solve a problem.
-    """
-    from scipy.linalg.blas import dtrsm
-    from scipy.linalg.lapack import dpotrf
-
-    lead, M = S.shape[:-1], K.shape[-1]
-    K, l2 = np.broadcast_to(K, (*lead, M, M)), np.broadcast_to(l2, lead)
-    diagonal, TH, B = np.empty(S.shape), np.empty(S.shape), np.empty((M, M))
-    for at in np.ndindex(lead):
-        SK = K[at] * S[at][:, None]
-        np.multiply(SK, S[at], out=B)
-        np.einsum("ii->i", B)[...] += l2[at]
-        L, info = dpotrf(B.T, lower=1, clean=0, overwrite_a=1)
-        if info != 0:
-            return None
-        # Y' = (S K)' L^-T on transposed views, which are column-major as BLAS wants them
-        Y = dtrsm(1.0, L, SK.T, side=1, lower=1, trans_a=1, overwrite_b=1)
-        h = S[at] * S[at]
-        diagonal[at] = (K[at].diagonal() - np.einsum("ij,ij->i", Y, Y)) / l2[at]
-        TH[at] = (K[at] @ h - Y @ (h @ Y)) / l2[at]
-    return diagonal, TH
+def solve_shifted(A: Any, level: float, rhs: Any) -> Any:
+    """(A + level I)^-1 rhs for symmetric A that is not negative, level > 0, of any namespace; Cholesky on the host."""
+    if serves(A):
+        M, D, x = A.copy(), len(A), np.array(rhs, order="F")  # LAPACK writes into both
+        np.einsum("ii->i", M)[...] += level
+        if call("dposv", "L", D, x.shape[1], M, D, x, D) == 0:
+            return np.ascontiguousarray(x)
+    xp = array_namespace(A)
+    return xp.linalg.solve(A + level * xp.eye(A.shape[0], dtype=A.dtype, device=device(A)), rhs)
 
 
 def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:

@@ -1,11 +1,13 @@
 """What a source says about the head of a shifted target, as a small family of Gaussian priors.
 
-A prior is a centre (nothing, or the source's linear discriminant at one of four ridges), a covariance of the deviation
-from it (Euclidean, whitened by the within-class covariance, or Euclidean plus the span of the source heads) and a
-belief: the source is a hint (a small centre, far-reaching deviations) or it still holds (a large centre that predicts
-with confidence, small deviations). Small ridges give the sharpest source head, large ones spread over all features
-that predict the source: together the heads span a rational Krylov space of the source, the graded counterpart of the
-first d ranked features.
+A logit of the target is  s(x) + sum_k theta_k z_k(x),  theta_k ~ N(0, v lambda_k):
+
+* the centre s is nothing, or the source's linear discriminant at one of a few ridges and sizes;
+* z are the coordinates of a scaled embedding; lambda is flat, or half of it falls as 1 / k along the ranked features,
+  the directions that predict the source label (`pro2.linalg.bases`): less variance where the source saw no use;
+* v is one of a few reaches: how far a label may move the logits.
+
+lambda_k = 1 for k <= d and 0 beyond, s = 0 would be the paper's probe on d features: a prior with an edge.
 """
 
 from __future__ import annotations
@@ -14,221 +16,285 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from array_api_compat import array_namespace, device
+from scipy.special import erfc
 
-from pro2.linalg.moments import Array, Moments
-
-RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
-METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
-HINT, HOLDS = ((1.0, 2.0), (1.0, 16.0)), ((4.0, 0.1), (4.0, 0.5))  # (size of the centre, reach) of the two beliefs
-SHARES = 0.5  # power of the source's class shares that is assumed when the labels were drawn class by class
-INTERCEPT = 0.03  # share of the intercept in the prior variance of a logit
-TRUST = 16.0  # how many target labels the source's own accuracy is worth when centres are compared
-SHARPNESS = 2.0  # power of the weights: 1 would average as the likelihoods say, infinity pick the best
-KERNELS = ("euclidean", "metric", "euclidean+heads")
+from pro2.linalg import lapack
+from pro2.linalg.moments import Array, Moments, host
 
 
-class Candidate(NamedTuple):
-    """One prior: `ridge` of the source head at its centre (None: zero), covariance, reach and size of the centre.
+@dataclass(frozen=True)
+class PriorFamily:
+    """The constants of the default adaptation. `ProjectAndProbe(priors=PriorFamily(...))` changes them.
 
-    A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
-    the covariance has d effective dimensions: `reach` = v / sqrt(d) means the same in 20 dimensions and in 2000.
+    They were settled on Waterbirds, Collages, CelebA and Living embeddings, and checked on raw pixels, digits and tables;
+    docs/selection.md says which choice rests on what.
+
+    Attributes
+    ----------
+    scales : tuple of str
+        Ways to scale embeddings that are tried beside each other ("standard", "global"). Features of one unit favour one
+        number for all, features of many units one number each; leave-one-out tells.
+    ridges : tuple of float
+        Of the source heads, relative to the mean within-class variance. Small: the sharpest head; large: one that spreads
+        over all features that predict.
+    sizes : tuple of float
+        Of the centre, in units of a head that is right with probability e / (1 + e) on a typical source row. 0: no
+        centre. Under a shift a head as sure as on its source is too sure; none exceeds what the source supports.
+    reaches : tuple of float
+        A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
+        rows have d effective dimensions: reach = v / sqrt(d) means the same in 20 dimensions and in 2000.
+    ranked : tuple of float
+        Shares of the prior variance that fall along the ranked features; 0 is the flat prior.
+    decay : float
+        The variance along ranked feature k falls as k^-decay.
+    intercept : float
+        Share of the intercept in the prior variance of a logit: classes are rarely far from where the source had them.
+    trust : float
+        How many target labels the source's own accuracy is worth when centres are compared.
+    sharpness : float
+        Power of the leave-one-out weights: infinity picks the best prior alone.
+    source_shares : float in [0, 1]
+        Power of the source's class shares that is assumed where labels were drawn class by class.
+    tolerance : float
+        Features whose target variance exceeds the source's by more than 1 + tolerance / sqrt(rows) are damped to it:
+        what the source learned about them no longer holds.
     """
 
-    ridge: float | None
-    kernel: str
+    scales: tuple[str, ...] = ("standard", "global")
+    ridges: tuple[float, ...] = (0.1, 1.0, 10.0)
+    sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
+    reaches: tuple[float, ...] = (0.2, 2.0, 16.0)
+    ranked: tuple[float, ...] = (0.0, 0.5)
+    decay: float = 1.0
+    intercept: float = 0.03
+    trust: float = 16.0
+    sharpness: float = 1.0
+    source_shares: float = 0.5
+    tolerance: float = 4.0
+
+    def members(self) -> list[Member]:
+        """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""
+        centres = [(s, r) for s in self.sizes for r in (self.ridges if s else (math.inf,))]
+        return [Member(k, v, s, r) for k in self.ranked for v in self.reaches for s, r in centres]
+
+
+class Member(NamedTuple):
+    """One prior: share of ranked variance, reach, size of the centre and ridge of the source head at its centre."""
+
+    ranked: float
     reach: float
-    size: float = 1.0
-
-
-CANDIDATES = tuple(
-    Candidate(ridge, kernel, reach, size)
-    for kernel in KERNELS
-    for size, reach in (*HINT, *HOLDS)
-    for ridge in ((None, *RIDGES) if size == 1.0 else RIDGES)
-)
+    size: float
+    ridge: float
 
 
 @dataclass(frozen=True, eq=False)
 class SourcePrior:
-    """The family for one source, from its moments alone; no source row is needed afterwards.
+    """The family for one source and one way to scale it; no source row is needed.
 
     Attributes
     ----------
+    name : str
+        Of the way to scale.
+    scale : array (D,)
+        What embeddings are divided by.
     centre : array (D,)
-        Mean of the class means: scores are affine in z - centre.
+        Mean of the scaled class means: scores are affine in z = x / scale - centre.
+    variance : array (D,)
+        Of each scaled feature about the centre, classes weighted equally.
+    components : array (d, D)
+        Ranked orthonormal directions in the scaled space.
     heads, offsets : arrays (R, K', D), (R, K')
-        Source discriminants, one per ridge, scaled so that the root mean square margin of a source row is `unit`^2;
-        K' = 1 (a difference of logits) for two classes, K centred logits for more.
-    metric : array (D, D)
-        Inverse of the shrunk within-class covariance.
-    norms : tuple of float
-        Mean squared length of a source row under the Euclidean, metric and head features.
-    dims : tuple of float
-        Effective dimensions of the source rows in the Euclidean and the metric geometry: (sum of eigenvalues)^2 / sum
-        of their squares.
+        Source discriminants for equally common classes, one per ridge, scaled so that the root mean square margin of a
+        source row is `unit`^2; K' = 1 (a difference of logits) for two classes, K centred logits for more.
+    natural : tuple of float
+        Size of each head as the source estimates it, in the unit of `heads`: more would be overconfident.
+    accuracy : tuple of float
+        Of each head on the source, classes weighted equally, by the Gaussian formula.
+    dims : float
+        Effective dimensions of source rows: (sum of eigenvalues)^2 / sum of their squares.
     unit : float
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
-        probability e / (1 + e). The centre has size unit^2 because the best of the others counts, not their mean;
-        prior variances have a factor `unit`.
-    accuracy : tuple of float
-        Of each source head on the source, by the Gaussian formula.
-    natural : tuple of float
-        Size of each source head as the source estimates it, in the unit of `heads`: more would be overconfident.
-    shares : tuple of float
-        Of the classes among the source rows.
-    intercept : float
-        Share of the intercept in the prior variance of a logit.
+        probability e / (1 + e). Centres have size unit^2 because the best of the others counts, not their mean; prior
+        variances have a factor `unit`.
+    ranked_variance : float
+        Sum over ranked features of k^-decay times their variance.
     """
 
+    family: PriorFamily
+    name: str
     n_classes: int
+    scale: Array
     centre: Array
+    variance: Array
+    components: Array
     heads: Array
     offsets: Array
-    metric: Array
-    norms: tuple[float, float, float]
-    dims: tuple[float, float]
-    unit: float
-    accuracy: tuple[float, ...]
     natural: tuple[float, ...]
-    shares: tuple[float, ...]
-    intercept: float = INTERCEPT
+    accuracy: tuple[float, ...]
+    dims: float
+    unit: float
+    ranked_variance: float
 
     @classmethod
-    def from_moments(cls, moments: Moments) -> SourcePrior:
+    def from_moments(
+        cls, moments: Moments, scale: Array, components: Array, family: PriorFamily, name: str
+    ) -> SourcePrior:
+        """From moments of raw rows, their scale (D,), and ranked directions (d, D) of the scaled space."""
         xp = array_namespace(moments.mean)
-        n_classes, D = len(moments.classes), moments.n_features
-        if n_classes < 2:
-            raise ValueError(f"moments have {n_classes} class: priors need a source with at least two classes.")
-        centre = xp.mean(moments.mean, axis=0)
-        within = moments.within_covariance()
-        level = float(xp.sum(xp.linalg.diagonal(within))) / D
-        level = level if level > 0 else 1.0
-        eye = xp.eye(D, dtype=within.dtype, device=device(within))
-        unit = 1.0 + math.log(n_classes - 1.0)
-        pairs = [_head(moments, centre, within + (r * level) * eye, unit**2) for r in RIDGES]
-        heads, offsets = (xp.stack([p[i] for p in pairs]) for i in (0, 1))
-        natural = tuple(p[2] for p in pairs)
-        metric = xp.linalg.inv(within + (METRIC_RIDGE * level) * eye)
-        norms = (
-            _spread(moments, centre, eye),
-            _spread(moments, centre, metric),
-            _head_spread(moments, centre, heads, offsets),
+        K = len(moments.classes)
+        if K < 2:
+            raise ValueError(f"moments have {K} class: priors need a source with at least two classes.")
+        scaled = _equal_classes(moments.scaled(scale))
+        centre, within = xp.mean(scaled.mean, axis=0), scaled.within_covariance()
+        level = float(xp.mean(xp.linalg.diagonal(within))) or 1.0
+        unit = 1.0 + math.log(K - 1.0)
+        made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
+        second = within + _between(scaled, centre)
+        along = xp.sum((components @ second) * components, axis=1)
+        return cls(
+            family=family,
+            name=name,
+            n_classes=K,
+            scale=scale,
+            centre=centre,
+            variance=xp.linalg.diagonal(second),
+            components=components,
+            heads=xp.stack([h.coef for h in made]),
+            offsets=xp.stack([h.intercept for h in made]),
+            natural=tuple(h.natural for h in made),
+            accuracy=tuple(h.accuracy for h in made),
+            dims=_effective(second),
+            unit=unit,
+            ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
         )
-        second = within + _between(moments, centre)
-        dims = _effective(second), _effective(metric @ second)
-        accuracy = tuple(
-            _gaussian_accuracy(moments, centre, heads[i, ...], offsets[i, ...]) for i in range(len(RIDGES))
-        )
-        shares = tuple(float(w) for w in moments.weight / moments.total_weight)
-        return cls(n_classes, centre, heads, offsets, metric, norms, dims, unit, accuracy, natural, shares)
 
-    def log_accuracy(self, candidate: Candidate) -> float:
-        """Log of the accuracy of the centre on the source; one half for the centre zero and for worse ones.
+    def gain(self, X: Array, weight: Array) -> Array:
+        """What centred features of target rows X (M, D) are multiplied by, (D,): 1, or less where the target disagrees.
 
-        One half whatever the number of classes: zero is no worse at telling two classes apart when there are ten.
+        A feature that hardly moved on the source has a variance there of at least a hundredth of the mean: it may be alive
+        on the target.
         """
-        return math.log(0.5 if candidate.ridge is None else max(0.5, self.accuracy[RIDGES.index(candidate.ridge)]))
+        xp = array_namespace(X)
+        Z = X / self.scale - self.centre
+        expected = xp.maximum(self.variance, 0.01 * xp.mean(self.variance) + 0.0 * self.variance)
+        found = (weight / xp.sum(weight)) @ (Z * Z)
+        ratio = found / xp.where(expected > 0, expected, xp.ones_like(expected))
+        limit = 1.0 + self.family.tolerance / math.sqrt(_n_rows(weight))
+        return 1.0 / xp.sqrt(xp.maximum(ratio / limit, xp.ones_like(ratio)))
 
-    def variance(self, candidate: Candidate) -> float:
-        """Prior variance of a difference of logits at a typical source row."""
-        d = self.dims[1] if candidate.kernel == "metric" else self.dims[0]
-        return self.unit * candidate.reach * math.sqrt(d)
+    def rows(self, X: Array, gain: Array) -> Array:
+        """Rows in the space of the prior."""
+        return (X / self.scale - self.centre) * gain
+
+    def to_input(self, coef: Array, intercept: Array, gain: Array) -> tuple[Array, Array]:
+        """A head of that space, (K', D) and (K'), as the same head on raw embeddings."""
+        raw = coef * gain / self.scale
+        return raw, intercept - (coef * gain) @ self.centre
 
     def scores(self, Z: Array) -> Array:
         """Logits of the source heads, (M, R, K')."""
-        xp = array_namespace(self.heads)
-        return xp.tensordot(Z - self.centre, self.heads, axes=([1], [2])) + self.offsets
+        xp = array_namespace(Z)
+        return xp.tensordot(Z, self.heads, axes=([1], [2])) + self.offsets
 
-    def grams(self, Z: Array, W: Array | None = None) -> dict[str, Array]:
-        """Prior covariance of scores between rows of Z and of W (or of Z), one matrix per kernel, at variance 1."""
-        xp = array_namespace(self.heads)
-        A = Z - self.centre
-        B = A if W is None else W - self.centre
-        euclidean = A @ xp.matrix_transpose(B) / self.norms[0]
-        metric = (A @ self.metric) @ xp.matrix_transpose(B) / self.norms[1]
-        S = xp.reshape(self.scores(Z), (Z.shape[0], -1))
-        T = S if W is None else xp.reshape(self.scores(W), (W.shape[0], -1))
-        heads = S @ xp.matrix_transpose(T) / self.norms[2]
-        both = 0.5 * (euclidean + heads)
-        return {k: g + self.intercept for k, g in zip(KERNELS, (euclidean, metric, both))}
+    def precision(self, member: Member) -> float:
+        """1 / v, for each class half the variance of a difference of two."""
+        v = self.unit * member.reach * math.sqrt(self.dims)
+        return (1.0 if self.n_classes == 2 else 2.0) / v
 
-    def features(self, Z: Array, kernel: str) -> Array:
-        """F with F F' the covariance of `grams`, (M, D + 1) or (M, D + R K' + 1)."""
-        xp = array_namespace(self.heads)
-        A = (Z - self.centre) / math.sqrt(self.norms[1 if kernel == "metric" else 0])
-        constant = xp.full_like(A[:, :1], math.sqrt(self.intercept))
-        if kernel == "metric":
-            return xp.concat([A @ xp.linalg.cholesky(self.metric), constant], axis=1)
-        if kernel == "euclidean":
-            return xp.concat([A, constant], axis=1)
-        S = xp.reshape(self.scores(Z), (Z.shape[0], -1)) / math.sqrt(self.norms[2])
-        return xp.concat([math.sqrt(0.5) * A, math.sqrt(0.5) * S, constant], axis=1)
-
-    def centre_scores(self, S: Array, candidate: Candidate) -> Array:
-        """Prior mean of the scores, (M, K') from S = scores(Z)."""
-        r = 0 if candidate.ridge is None else RIDGES.index(candidate.ridge)
-        return self.centre_size(candidate) * S[:, r, :]
-
-    def centre_size(self, candidate: Candidate) -> float:
+    def centre_size(self, member: Member) -> float:
         """What the source head at the centre is multiplied by: its size, but no more than the source supports."""
-        ridge = candidate.ridge
-        return 0.0 if ridge is None else min(candidate.size, self.natural[RIDGES.index(ridge)])
+        return min(member.size, self.natural[self._at(member)]) if member.size else 0.0
 
-    def assumed_shares(self, labeled: np.ndarray) -> np.ndarray:
-        """Class shares of the target, from those of the labelled rows, both (K,).
+    def centre_scores(self, S: Array, member: Member) -> Array:
+        """Prior mean of the scores, (M, K') from S = scores(Z)."""
+        return self.centre_size(member) * S[:, self._at(member), :]
 
-        Equal shares are no accident: the labels were drawn class by class and say nothing about the target's. These are
-        then assumed halfway (on the scale of logits) between equal ones and the source's.
+    def log_accuracy(self, member: Member) -> float:
+        """Log of the accuracy of the centre on the source; one half for no centre and for worse ones.
+
+        One half whatever the number of classes: zero is no worse at telling two classes apart when there are ten.
         """
-        if np.ptp(labeled) > 1e-9:
-            return labeled
-        shares = np.maximum(np.asarray(self.shares), 1e-12) ** SHARES
-        return np.asarray(shares / shares.sum())
+        return math.log(max(0.5, self.accuracy[self._at(member)]) if member.size else 0.5)
 
-    def head_from_dual(self, Z: Array, kernel: str, alpha: Array) -> tuple[Array, Array]:
-        """Coefficients (K', D) and intercept (K') at `centre` of the deviation k(., Z) alpha, alpha (M, K')."""
-        xp = array_namespace(self.heads)
-        a = xp.matrix_transpose(alpha)
-        pull, constant = a @ (Z - self.centre), self.intercept * xp.sum(alpha, axis=0)
-        if kernel == "euclidean":
-            return pull / self.norms[0], constant
-        if kernel == "metric":
-            return (pull @ self.metric) / self.norms[1], constant
-        S = xp.reshape(self.scores(Z), (Z.shape[0], -1))
-        H = xp.reshape(self.heads, (-1, self.heads.shape[-1]))
-        weights = (a @ S) / self.norms[2]
-        coef = 0.5 * (pull / self.norms[0] + weights @ H)
-        return coef, constant + 0.5 * weights @ xp.reshape(self.offsets, (-1,))
+    def _at(self, member: Member) -> int:
+        return self.family.ridges.index(member.ridge) if member.size else 0
+
+    def features(self, Z: Array, ranked: float) -> Array:
+        """A (M, D + 1) with A A' the prior covariance of scores at v = 1; the last column is the intercept."""
+        xp = array_namespace(Z)
+        A = self.spread(Z, ranked)
+        return xp.concat([A, xp.full_like(A[:, :1], math.sqrt(self.family.intercept))], axis=1)
+
+    def spread(self, Z: Array, ranked: float) -> Array:
+        """Rows times the symmetric root of the covariance of theta, which sums to one over a typical row.
+
+        It is flat but for the ranked directions q_k, along which it has their share on top:
+        root = a I + sum_k (b_k - a) q_k q_k',  a^2 = (1 - ranked) / sum of variances,  b_k^2 = a^2 + ranked k^-decay / ...
+        """
+        xp = array_namespace(Z)
+        a = math.sqrt((1.0 - ranked) / (float(xp.sum(self.variance)) or 1.0))
+        if not ranked:
+            return a * Z
+        falling = _falling(self.components[:, 0], self.family.decay)
+        b = xp.sqrt(a * a + ranked * falling / self.ranked_variance)
+        return a * Z + ((Z @ xp.matrix_transpose(self.components)) * (b - a)) @ self.components
 
 
-def _head(moments: Moments, centre: Array, A: Array, target: float) -> tuple[Array, Array, float]:
-    """Discriminant with covariance A, scaled to size `target`: coef (K', D), intercept (K') at centre, natural size."""
-    xp = array_namespace(A)
+class _Head(NamedTuple):
+    coef: Array
+    intercept: Array
+    natural: float
+    accuracy: float
+
+
+def _equal_classes(moments: Moments) -> Moments:
+    """The same classes, equally common: what is common on the target is another question (see `average`)."""
+    xp = array_namespace(moments.mean)
+    weight = xp.ones_like(moments.weight) * (moments.total_weight / len(moments.classes))
+    return type(moments)(moments.classes, weight, moments.mean, moments.scatter)
+
+
+def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: float) -> _Head:
+    """Discriminant with covariance within + ridge I, scaled to size `target`: coef (K', D), intercept (K') at centre."""
+    xp = array_namespace(within)
     M = moments.mean - centre
-    coef = xp.matrix_transpose(xp.linalg.solve(A, xp.matrix_transpose(M)))
-    share = moments.weight / moments.total_weight
-    intercept = xp.log(xp.maximum(share, xp.full_like(share, 1e-12))) - 0.5 * xp.sum(coef * M, axis=1)
+    coef = xp.matrix_transpose(lapack.solve_shifted(within, ridge, xp.matrix_transpose(M)))
+    intercept = -0.5 * xp.sum(coef * M, axis=1)
     if len(moments.classes) == 2:
         coef, intercept = coef[1:, :] - coef[:1, :], intercept[1:] - intercept[:1]
     else:
         coef, intercept = coef - xp.mean(coef, axis=0), intercept - xp.mean(intercept)
-    size = _margin(moments, M, coef, intercept)
+    V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
+    b = xp.concat([-0.5 * intercept, 0.5 * intercept]) if len(moments.classes) == 2 else intercept
+    noise, at = V @ within @ xp.matrix_transpose(V), M @ xp.matrix_transpose(V) + b
+    size = _margin(noise, at)
     scale = target / size if size > 0 else 0.0
-    return coef * scale, intercept * scale, _calibration(moments, M, coef) * size / target
+    return _Head(coef * scale, intercept * scale, _calibration(noise, at) * size / target, _accuracy(noise, at))
 
 
-def _calibration(moments: Moments, M: Array, coef: Array) -> float:
+def _margin(noise: Array, at: Array) -> float:
+    """Root mean square over source rows of the logit of the true class minus the mean of the others.
+
+    noise (K, K) is the covariance of the logits within classes, at (K, K) their mean in each class (rows).
+    """
+    xp = array_namespace(at)
+    n = at.shape[0]
+    own = xp.linalg.diagonal(at)
+    rest = (xp.sum(at, axis=1) - own) / (n - 1.0)
+    D = (n * xp.eye(n, dtype=at.dtype, device=device(at)) - 1.0) / (n - 1.0)  # own minus the mean of the others
+    variance = xp.sum((D @ noise) * D, axis=1)
+    return math.sqrt(max(float(xp.mean(variance + (own - rest) ** 2)), 0.0))
+
+
+def _calibration(noise: Array, at: Array) -> float:
     """What a head must be multiplied by to be calibrated on a Gaussian source: 1 for the unpenalised discriminant.
 
     Along the difference v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over
     pairs of classes, with the overlap exp(-d^2 / 8) of the pair as weight: pairs that are never confused do not matter.
     """
-    xp = array_namespace(M)
-    V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
-    noise = _between_pairs(xp, V @ moments.within_covariance() @ xp.matrix_transpose(V))
-    signal = _between_pairs(xp, M @ xp.matrix_transpose(V))
+    xp = array_namespace(at)
+    noise, signal = _between_pairs(xp, noise), _between_pairs(xp, at)
     pairs = noise > 0
     far = xp.where(pairs, signal**2 / (8.0 * xp.where(pairs, noise, xp.ones_like(noise))), xp.zeros_like(noise))
     near = xp.min(xp.where(pairs, far, xp.full_like(far, float("inf"))))
@@ -243,18 +309,14 @@ def _between_pairs(xp: Any, A: Array) -> Array:
     return own[:, None] + own[None, :] - A - xp.matrix_transpose(A)
 
 
-def _margin(moments: Moments, M: Array, coef: Array, intercept: Array) -> float:
-    """Root mean square over source rows of the logit of the true class minus the mean of the others."""
-    xp = array_namespace(M)
-    n = len(moments.classes)
-    if n == 2:
-        V, b = xp.concat([-coef, coef]), xp.concat([-intercept, intercept])
-    else:  # centred logits: the mean of the others is -l / (n - 1)
-        V, b = coef * (n / (n - 1.0)), intercept * (n / (n - 1.0))
-    noise = xp.sum((V @ moments.within_covariance()) * V, axis=1)
-    mean = xp.sum(V * M, axis=1) + b
-    share = moments.weight / moments.total_weight
-    return math.sqrt(max(float(xp.sum(share * (noise + mean * mean))), 0.0))
+def _accuracy(noise: Array, at: Array) -> float:
+    """Accuracy on a Gaussian source: one minus the mean over classes of the sum of pairwise errors."""
+    noise, at = host(noise), host(at)
+    n = len(at)
+    own = noise.diagonal()
+    spread = (own[:, None] + own[None, :] - 2.0 * noise).clip(1e-300) ** 0.5
+    wrong = 0.5 * erfc((at.diagonal()[:, None] - at) / spread / math.sqrt(2.0))
+    return float(min(1.0, max(1.0 / n, 1.0 - (wrong.sum() - wrong.diagonal().sum()) / n)))
 
 
 def _between(moments: Moments, centre: Array) -> Array:
@@ -266,41 +328,17 @@ def _between(moments: Moments, centre: Array) -> Array:
 def _effective(A: Array) -> float:
     """(tr A)^2 / tr(A A), at least 1."""
     xp = array_namespace(A)
-    square = float(xp.sum(A * xp.matrix_transpose(A)))
+    square = float(xp.sum(A * A))
     return max(1.0, float(xp.sum(xp.linalg.diagonal(A))) ** 2 / square) if square > 0 else 1.0
 
 
-def _gaussian_accuracy(moments: Moments, centre: Array, coef: Array, intercept: Array) -> float:
-    """Accuracy of a head on the source if its classes were Gaussian: one minus the sum of all pairwise errors."""
-    xp = array_namespace(coef)
-    n = len(moments.classes)
-    V, b = (xp.concat([0.0 * coef, coef]), xp.concat([0.0 * intercept, intercept])) if n == 2 else (coef, intercept)
-    share = moments.weight / moments.total_weight
-    within, wrong = moments.within_covariance(), 0.0
-    G, at = V @ within @ xp.matrix_transpose(V), (moments.mean - centre) @ xp.matrix_transpose(V) + b
-    for c in range(n):
-        for k in range(n):
-            if k != c:
-                spread = math.sqrt(max(float(G[c, c] + G[k, k] - 2.0 * G[c, k]), 1e-300))
-                wrong += float(share[c]) * 0.5 * math.erfc(float(at[c, c] - at[c, k]) / spread / math.sqrt(2.0))
-    return min(1.0, max(1.0 / n, 1.0 - wrong))
+def _falling(like: Array, decay: float) -> Array:
+    """1, 2^-decay, 3^-decay, ... as long as `like`."""
+    xp = array_namespace(like)
+    return xp.astype(xp.arange(1, like.shape[0] + 1, device=device(like)), like.dtype) ** -decay
 
 
-def _spread(moments: Moments, centre: Array, metric: Array) -> float:
-    """Mean of (z - centre)' metric (z - centre) over source rows."""
-    xp = array_namespace(metric)
-    M = moments.mean - centre
-    share = moments.weight / moments.total_weight
-    total = float(xp.sum(moments.within_covariance() * metric) + xp.sum(share * xp.sum((M @ metric) * M, axis=1)))
-    return total if total > 0 else 1.0
-
-
-def _head_spread(moments: Moments, centre: Array, heads: Array, offsets: Array) -> float:
-    """Mean over source rows of the squared logits of all heads together."""
-    xp = array_namespace(heads)
-    H, b = xp.reshape(heads, (-1, heads.shape[-1])), xp.reshape(offsets, (-1,))
-    noise = float(xp.sum((H @ moments.within_covariance()) * H))
-    mean = (moments.mean - centre) @ xp.matrix_transpose(H) + b
-    share = moments.weight / moments.total_weight
-    total = noise + float(xp.sum(share * xp.sum(mean * mean, axis=1)))
-    return total if total > 0 else 1.0
+def _n_rows(weight: Array) -> float:
+    """How many rows of equal weight would tell as much: (sum w)^2 / sum w^2."""
+    xp = array_namespace(weight)
+    return float(xp.sum(weight)) ** 2 / float(xp.sum(weight * weight))

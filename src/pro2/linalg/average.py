@@ -1,0 +1,329 @@
+"""One affine head from a handful of labels: every prior of the family is fitted, weighed by leave-one-out, averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from pro2.linalg import losses
+from pro2.linalg.loo import leave_one_out, log_likelihood
+from pro2.linalg.mode import Mode, Rows, find_mode, orthogonal
+from pro2.linalg.moments import Array, host
+from pro2.linalg.priors import Member, PriorFamily, SourcePrior
+
+SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
+SCREEN_CLASSES = 24  # and on at most this many classes
+KEEP = 4  # priors that are fitted on all rows where there are more
+TOL = 1e-6  # of a mode: six digits of the scores
+SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
+
+
+class Labels(NamedTuple):
+    """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice."""
+
+    X: Array
+    y: Array
+    c: Array
+
+    @classmethod
+    def of(cls, X: Array, y: Array, weight: Array | None = None) -> Labels:
+        """Equal rows with equal labels become one row of their total weight; rows of weight 0 are left out.
+
+        So a row of weight 2 is the same as that row twice, and leave-one-out leaves out all copies of a row.
+        """
+        xp = array_namespace(X)
+        X = xp.astype(X, xp.float64, copy=False)
+        w = np.ones(X.shape[0]) if weight is None else host(weight).astype(np.float64)
+        first, total = _merged(host(X), host(y), w)
+        at = xp.asarray(first, device=device(X))
+        c = xp.asarray(total, dtype=X.dtype, device=device(X))
+        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c)
+
+    def take(self, rows: np.ndarray) -> Labels:
+        xp = array_namespace(self.X)
+        at = xp.asarray(rows, device=device(self.X))
+        return Labels(*(xp.take(v, at, axis=0) for v in self))
+
+
+def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows that are left, in order, and their total weights."""
+    at: dict[bytes, int] = {}
+    total: dict[int, float] = {}
+    for i in np.flatnonzero(weight > 0):
+        first = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
+        total[first] = total.get(first, 0.0) + float(weight[i])
+    return np.fromiter(total, dtype=np.int64), np.fromiter(total.values(), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedHead:
+    """The average of all priors on raw embeddings, and what each of them was worth.
+
+    Attributes
+    ----------
+    coef, intercept : arrays (K', D), (K',)
+        K' = 1, a difference of logits, for two classes.
+    members : list of (scale name, Member)
+    weights : array (J,)
+        Sum one.
+    loo : array (J,)
+        Mean leave-one-out log-likelihood of a row.
+    loo_scores : array (M, K')
+        Leave-one-out logits of the average, weights included, at `temperature`.
+    temperature : float
+        What the averaged logits were multiplied by, so that probabilities are calibrated.
+    shares : array (K,)
+        Class shares of the target that the intercept assumes.
+    labels : Labels
+        The rows of `loo_scores`.
+    converged : bool
+    """
+
+    coef: Array
+    intercept: Array
+    members: list[tuple[str, Member]]
+    weights: np.ndarray
+    loo: np.ndarray
+    loo_scores: Array
+    temperature: float
+    shares: np.ndarray
+    labels: Labels
+    converged: bool
+
+
+def average_head(
+    priors: Sequence[SourcePrior], labels: Labels, shift: ClassShift, members: Sequence[Sequence[Member]] | None = None
+) -> AveragedHead:
+    """Fit each member of each prior to the labels, and average the heads.
+
+    Weights are exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser & Eddy 1979; Yao et al.
+    2018) times (accuracy of the centre on the source)^trust: before any target label a source head counts as if it had
+    been right on that many. Logits are averaged, not probabilities: the result is one affine map.
+    """
+    family = priors[0].family
+    chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
+    few, classes = _screening_rows(priors[0], labels)
+    if few is not None:
+        chosen = _best(family, priors, chosen, _fit(priors, chosen, labels.take(few), shift, classes))
+    blocks = _fit(priors, chosen, labels, shift, None)
+    weights, without = _weights(family, blocks, labels)
+    Y = losses.one_hot(labels.y, priors[0].n_classes, labels.X)
+    xp = array_namespace(labels.X)
+    apart = xp.asarray(without, dtype=labels.X.dtype, device=device(labels.X))
+    scores = xp.sum(apart[..., None] * xp.concat([b.loo for b in blocks], axis=1), axis=1)
+    t = _temperature(scores, Y, labels.c)
+    coef, intercept = _mixed(blocks, weights)
+    intercept = t * (intercept + shift.labeled) - shift.labeled + shift.assumed
+    likelihood = np.concatenate([b.likelihood for b in blocks], axis=1)
+    return AveragedHead(
+        coef=t * coef,
+        intercept=intercept,
+        members=[(b.prior.name, m) for b in blocks for m in b.members],
+        weights=weights,
+        loo=np.average(likelihood, axis=0, weights=host(labels.c)),
+        loo_scores=t * scores,
+        temperature=t,
+        shares=shift.shares,
+        labels=labels,
+        converged=all(bool(xp.all(b.mode.converged)) for b in blocks),
+    )
+
+
+class ClassShift(NamedTuple):
+    """How common classes are: logits of the labelled rows, and of the target, relative to equal classes, both (K').
+
+    `shares` (K,) are those assumed for the target.
+    """
+
+    labeled: Array
+    assumed: Array
+    shares: np.ndarray
+
+
+def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, sampling: str) -> ClassShift:
+    """What the labels say about how common classes are.
+
+    "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
+    asked for, which says nothing; the shares are then assumed between equal ones and the source's. "auto": the closer the
+    counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of the counts, on a log scale.
+    """
+    K = len(source_shares)
+    counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
+    labeled = (counts + 0.5) / (counts.sum() + 0.5 * K)
+    asked = np.maximum(source_shares, 1e-12) ** family.source_shares
+    asked /= asked.sum()
+    chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
+    by_class = {"by_class": 1.0, "random": 0.0}.get(sampling, np.exp(-2.0 * chi2 / (K - 1)))
+    assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(labeled))
+    assumed /= assumed.sum()
+    return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
+
+
+def _logits(log_share: np.ndarray, like: Array) -> Array:
+    xp = array_namespace(like)
+    values = log_share[1:] - log_share[:1] if len(log_share) == 2 else log_share - log_share.mean()
+    return xp.asarray(values, dtype=like.dtype, device=device(like))
+
+
+class _Block(NamedTuple):
+    """All members that share a scale and a covariance: one factorisation, one batch."""
+
+    prior: SourcePrior
+    gain: Array
+    ranked: float
+    members: list[Member]
+    rows: Rows
+    mode: Mode
+    loo: Array
+    likelihood: np.ndarray
+
+
+def _fit(
+    priors: Sequence[SourcePrior], chosen: Sequence[Sequence[Member]], labels: Labels, shift: ClassShift,
+    classes: np.ndarray | None,
+) -> list[_Block]:  # fmt: skip
+    """Modes and leave-one-out of all members, on some classes alone if asked for."""
+    blocks = []
+    for prior, members in zip(priors, chosen):
+        gain = prior.gain(labels.X, labels.c)
+        Z = prior.rows(labels.X, gain)
+        S = prior.scores(Z)
+        for ranked in dict.fromkeys(m.ranked for m in members):
+            own = [m for m in members if m.ranked == ranked]
+            blocks.append(_fit_block(prior, gain, ranked, own, Z, S, labels, shift.labeled, classes))
+    return blocks
+
+
+def _fit_block(
+    prior: SourcePrior, gain: Array, ranked: float, members: list[Member], Z: Array, S: Array, labels: Labels,
+    shift: Array, classes: np.ndarray | None,
+) -> _Block:  # fmt: skip
+    xp = array_namespace(Z)
+    offset = xp.stack([prior.centre_scores(S, m) + shift for m in members], axis=1)
+    Y = losses.one_hot(labels.y, prior.n_classes, Z)
+    if classes is not None:
+        at = xp.asarray(classes, device=device(Z))
+        offset, Y = xp.take(offset, at, axis=2), xp.take(Y, at, axis=1)
+    rows = orthogonal(prior.features(Z, ranked), labels.c)
+    precision = xp.asarray([prior.precision(m) for m in members], dtype=Z.dtype, device=device(Z))
+    mode = find_mode(rows, Y, offset, precision, tol=TOL)
+    loo = leave_one_out(rows, mode, Y, precision)
+    # the only label of its class says nothing about how far labels reach: without it there is none to learn from
+    alone = _alone(labels)
+    judged = xp.where(alone[:, None, None], offset, loo)
+    return _Block(prior, gain, ranked, members, rows, mode, loo, host(log_likelihood(judged, Y)))
+
+
+def _alone(labels: Labels) -> Array:
+    xp = array_namespace(labels.X)
+    y = host(labels.y)
+    return xp.asarray(np.bincount(y)[y] == 1, device=device(labels.X))
+
+
+def _scores(family: PriorFamily, blocks: Sequence[_Block], c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the weights (J,), and what each row adds to them (M, J)."""
+    likelihood = c[:, None] * np.concatenate([b.likelihood for b in blocks], axis=1)
+    trust = np.array([family.trust * b.prior.log_accuracy(m) for b in blocks for m in b.members])
+    return likelihood.sum(axis=0) + trust, likelihood
+
+
+def _weights(family: PriorFamily, blocks: Sequence[_Block], labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (J,), and those without the say of each row (M, J): what the average claims would be too good with it."""
+    score, likelihood = _scores(family, blocks, host(labels.c))
+    return _normalised(score, family.sharpness), _normalised(score - likelihood, family.sharpness)
+
+
+def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
+    """Weights from their logarithms along the last axis; infinite sharpness leaves only the largest."""
+    behind = score - score.max(axis=-1, keepdims=True)
+    weights = (behind == 0).astype(float) if np.isinf(sharpness) else np.exp(sharpness * behind)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _best(
+    family: PriorFamily, priors: Sequence[SourcePrior], chosen: Sequence[Sequence[Member]], blocks: Sequence[_Block]
+) -> list[list[Member]]:
+    """The members with the largest weights, by prior."""
+    everyone = [(b.prior, m) for b in blocks for m in b.members]
+    score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
+    best = [everyone[i] for i in np.argsort(-score, kind="stable")[:KEEP]]
+    return [[m for p, m in best if p is prior] for prior in priors]
+
+
+def _mixed(blocks: Sequence[_Block], weights: np.ndarray) -> tuple[Array, Array]:
+    """Average of the heads on raw embeddings, relative to equally common classes; one product per block."""
+    coef: Any = 0.0
+    intercept: Any = 0.0
+    start = 0
+    for block in blocks:
+        own = weights[start : start + len(block.members)]
+        start += len(own)
+        w, b = block.prior.to_input(*_mixed_block(block, own), block.gain)
+        coef, intercept = coef + w, intercept + b
+    return coef, intercept
+
+
+def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
+    prior, B = block.prior, block.mode.B
+    xp = array_namespace(B)
+    w = xp.asarray(weights, dtype=B.dtype, device=device(B))
+    theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))  # (D + 1, K')
+    coef = prior.spread(xp.matrix_transpose(theta[:-1, :]), block.ranked)
+    intercept = theta[-1, :] * prior.family.intercept**0.5
+    for member, weight in zip(block.members, weights.tolist()):
+        size = weight * prior.centre_size(member)
+        if size:
+            at = prior.family.ridges.index(member.ridge)
+            coef, intercept = coef + size * prior.heads[at, ...], intercept + size * prior.offsets[at, ...]
+    return coef, intercept
+
+
+def _temperature(scores: Array, Y: Array, c: Array) -> float:
+    """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1.
+
+    Golden-section search on a log scale: the likelihood is concave in the scale.
+    """
+    xp = array_namespace(scores)
+
+    def cost(u: float) -> float:
+        return float(xp.sum(c * losses.evaluate(float(np.exp(u)) * scores, Y)[0])) + 0.5 * (u / SPREAD) ** 2
+
+    low, high, ratio = -2.5, 2.5, (5**0.5 - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = cost(a), cost(b)
+    while high - low > 0.01:
+        if fa <= fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = cost(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = cost(b)
+    return float(np.exp(0.5 * (low + high)))
+
+
+def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Rows, and classes if there are many, on which all priors are weighed; None where all are few enough.
+
+    Classes are spread evenly over those with labels. Rows are spread evenly by source logit within their class: the order
+    of the rows plays no part.
+    """
+    y = host(labels.y)
+    present = np.unique(y)
+    if len(y) <= SCREEN_ROWS and prior.n_classes <= SCREEN_CLASSES:
+        return None, None
+    some = present[np.linspace(0, len(present) - 1, min(len(present), SCREEN_CLASSES)).round().astype(int)]
+    S = host(prior.scores(labels.X / prior.scale - prior.centre)[:, 0, :])
+    logit = S[:, 0] if prior.n_classes == 2 else S[np.arange(len(y)), y]
+    rows = []
+    for k in some:
+        own = np.flatnonzero(y == k)
+        own = own[np.argsort(logit[own], kind="stable")]
+        n = min(len(own), max(2, SCREEN_ROWS // len(some)))  # leaving one out of two needs two
+        rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
+    return np.sort(np.concatenate(rows)), some if prior.n_classes > SCREEN_CLASSES else None

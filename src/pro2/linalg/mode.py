@@ -1,0 +1,270 @@
+"""The one Newton: mode of a logistic or softmax model whose coefficients have a Gaussian prior.
+
+    minimise over B   sum_i c_i loss(o_i + phi_i B, y_i) + (1/2) sum_k prior_k ||B_k||^2
+
+for many problems at once. All problems of a batch share rows: they differ in offsets o (prior means) and in the
+precision of the prior. `orthogonal` first turns rows into coordinates phi that the weights c make orthogonal, from
+whichever side is smaller, rows or features; there the curvature of a typical row makes the Hessian diagonal. Newton steps
+are solved by conjugate gradients with that diagonal as preconditioner, so an iteration is two matrix products for all
+problems and all classes together, and nothing is ever factorised again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from pro2.linalg import losses
+from pro2.linalg.moments import Array
+
+MOST_STEPS = 100
+MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
+FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
+
+
+class Rows(NamedTuple):
+    """Rows A (..., M, p) in orthogonal coordinates: phi' diag(c) phi = diag(energy).
+
+    Attributes
+    ----------
+    phi : array (..., M, r)
+    energy : array (..., r)
+    free : array (r,)
+        1 for the coordinate of the intercept, which has no prior, 0 for the others.
+    weight : array (..., M)
+    turn : array (..., p, r) or (..., M, r)
+        Coefficients of A are turn B, or A' turn B where there are more features than rows.
+    A : array (..., M, p)
+        Centred if there is an intercept.
+    mean : array (..., 1, p) or None
+        Weighted mean of the rows; None without an intercept.
+    """
+
+    phi: Array
+    energy: Array
+    free: Array
+    weight: Array
+    turn: Array
+    A: Array
+    mean: Array | None
+
+    def coefficients(self, B: Array) -> tuple[Array, Array | None]:
+        """Coefficients (..., p, n) on A and intercepts (..., n), if free, of coordinates B (..., r, n)."""
+        xp = array_namespace(B)
+        if self.mean is None:
+            return self._on_features(B), None
+        coef = self._on_features(B[..., :-1, :])
+        return coef, B[..., -1, :] - xp.squeeze(self.mean @ coef, axis=-2)
+
+    def _on_features(self, B: Array) -> Array:
+        inner = self.turn @ B
+        if self.turn.shape[-2] == self.A.shape[-1]:
+            return inner
+        return array_namespace(B).matrix_transpose(self.A) @ inner
+
+
+def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
+    """Coordinates of rows A (..., M, p) with weights c (..., M)."""
+    xp = array_namespace(A)
+    mean = None
+    if intercept:
+        mean = (c[..., None, :] @ A) / xp.sum(c, axis=-1)[..., None, None]
+        A = A - mean
+    M, p = A.shape[-2:]
+    if p <= M:
+        turn = _leading(xp.matrix_transpose(A * c[..., None]) @ A, inverse=False)
+        phi = A @ turn
+    else:
+        S, gram = xp.sqrt(c)[..., None], A @ xp.matrix_transpose(A)
+        turn = S * _leading(S * gram * xp.matrix_transpose(S), inverse=True)
+        phi = gram @ turn
+    energy, r = xp.sum(c[..., None] * phi * phi, axis=-2), phi.shape[-1]
+    free = xp.zeros(r, dtype=phi.dtype, device=device(phi))
+    if intercept:
+        one = xp.ones_like(phi[..., :1])
+        phi = xp.concat([phi, one], axis=-1)
+        energy = xp.concat([energy, xp.sum(c, axis=-1, keepdims=True) + 0.0 * energy[..., :1]], axis=-1)
+        free = xp.concat([free, xp.ones_like(one[(0,) * (one.ndim - 1)])])
+    return Rows(phi, energy, free, c, turn, A, mean)
+
+
+def _leading(G: Array, *, inverse: bool) -> Array:
+    """Eigenvectors of G with energy; scaled by its inverse root, so that A' of them has unit length, if asked for."""
+    xp = array_namespace(G)
+    values, vectors = xp.linalg.eigh(G)
+    floor = FORGET * G.shape[-1] * float(xp.finfo(G.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
+    there = values > floor
+    scale = 1.0 / xp.sqrt(xp.where(there, values, xp.ones_like(values))) if inverse else xp.ones_like(values)
+    vectors = vectors * xp.where(there, scale, xp.zeros_like(scale))[..., None, :]
+    # directions without energy are zero columns; where all problems lack them they need not be carried along
+    kept = int(xp.max(xp.sum(xp.astype(there, xp.int64), axis=-1)))
+    return vectors[..., vectors.shape[-1] - max(kept, 1) :]
+
+
+class Mode(NamedTuple):
+    """Solutions of a batch: J problems that share rows, K' scores per row.
+
+    Attributes
+    ----------
+    B : array (..., r, J, K')
+        Coordinates; `Rows.coefficients` turns them into coefficients.
+    scores, P : arrays (..., M, J, K')
+        Scores of the rows, offsets included, and their probabilities.
+    residual : array (..., J)
+        Largest entry of the gradient, each relative to the most it can be.
+    converged : array (..., J)
+    n_iter : int
+    """
+
+    B: Array
+    scores: Array
+    P: Array
+    residual: Array
+    converged: Array
+    n_iter: int
+
+
+def find_mode(
+    rows: Rows, Y: Array, offset: Array, precision: Array, *, tol: float, max_iter: int = MOST_STEPS
+) -> Mode:  # fmt: skip
+    """Solve J problems on the same rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    Y : array (..., M, K')
+        Targets, see `pro2.linalg.losses`.
+    offset : array (..., M, J, K')
+        Prior mean of the scores.
+    precision : array (..., J)
+        Of the prior on every coordinate but the free one.
+    tol : float
+        On `Mode.residual`.
+    """
+    problem = _Problem(rows, Y, offset, precision)
+    xp, at = problem.xp, problem.start()
+    live, worst, n_iter = at.value == at.value, xp.full_like(at.value, float("inf")), 0
+    for n_iter in range(max_iter + 1):
+        gradient, residual = problem.gradient(at)
+        live = live & (residual > tol)
+        if n_iter == max_iter or not bool(xp.any(live)):
+            break
+        step = problem.newton_step(at, gradient, residual, live)
+        new = problem.line_search(at, step, live)
+        # rounding allows no further descent: neither the objective nor the gradient falls any more
+        stuck = (new.value >= at.value - _rounding(at.value)) & (residual >= 0.5 * worst)
+        live, worst, at = live & ~stuck, xp.minimum(worst, residual), new
+    return Mode(at.B, at.F, at.P, residual, residual <= tol, n_iter)
+
+
+class _Point(NamedTuple):
+    """A point of all problems: coordinates, scores, probabilities, and objective (..., J)."""
+
+    B: Array
+    F: Array
+    P: Array
+    value: Array
+
+
+class _Step(NamedTuple):
+    B: Array
+    F: Array
+
+
+class _Problem:
+    """Objective, gradient and Newton step of a batch."""
+
+    def __init__(self, rows: Rows, Y: Array, offset: Array, precision: Array):
+        self.xp = xp = array_namespace(rows.phi)
+        self.phi, self.phi_T = rows.phi, xp.matrix_transpose(rows.phi)
+        self.c = rows.weight[..., None, None]
+        self.Y, self.offset = Y[..., None, :], offset
+        self.prior = (1.0 - rows.free)[:, None] * precision[..., None, :]  # (..., r, J)
+        self.energy = rows.energy[..., None]
+        self.total = xp.sum(rows.weight, axis=-1)[..., None]
+        # the most that an entry of the gradient can be; a coordinate without energy has none
+        bound = xp.sum(rows.weight[..., None] * xp.abs(rows.phi), axis=-2)
+        self.bound = xp.where(bound > 0, bound, xp.ones_like(bound))[..., None, None]
+
+    def start(self) -> _Point:
+        xp = self.xp
+        r, lead = self.phi.shape[-1], (self.total[..., None, None] + 0.0 * self.offset[..., :1, :, :]).shape
+        B = xp.zeros((*lead[:-3], r, *lead[-2:]), dtype=self.phi.dtype, device=device(self.phi))
+        F = self.offset + xp.zeros((*lead[:-3], 1, 1, 1), dtype=B.dtype, device=device(B))
+        return self._at(B, F)
+
+    def _at(self, B: Array, F: Array) -> _Point:
+        xp = self.xp
+        loss, P = losses.evaluate(F, self.Y)
+        value = xp.sum(self.c[..., 0] * loss, axis=-2)
+        return _Point(B, F, P, value + 0.5 * xp.sum(self.prior * xp.sum(B * B, axis=-1), axis=-2))
+
+    def up(self, B: Array) -> Array:
+        """phi B: coordinates (..., r, J, K') to scores (..., M, J, K')."""
+        flat = self.phi @ self.xp.reshape(B, (*B.shape[:-2], -1))
+        return self.xp.reshape(flat, (*flat.shape[:-1], *B.shape[-2:]))
+
+    def down(self, G: Array) -> Array:
+        """phi' G: rows (..., M, J, K') to coordinates (..., r, J, K')."""
+        flat = self.phi_T @ self.xp.reshape(G, (*G.shape[:-2], -1))
+        return self.xp.reshape(flat, (*flat.shape[:-1], *G.shape[-2:]))
+
+    def gradient(self, at: _Point) -> tuple[Array, Array]:
+        """The gradient (..., r, J, K') and its largest relative entry (..., J)."""
+        xp = self.xp
+        gradient = self.down(self.c * (at.P - self.Y)) + self.prior[..., None] * at.B
+        return gradient, xp.max(xp.max(xp.abs(gradient) / self.bound, axis=-1), axis=-2)
+
+    def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
+        """Preconditioned conjugate gradients on Hessian x = -gradient, as far as the residual is worth."""
+        xp = self.xp
+        typical = xp.sum(self.c[..., 0] * losses.mean_curvature(at.P), axis=-2) / self.total
+        D = (self.prior + typical[..., None, :] * self.energy)[..., None]
+        D = xp.where(D > 0, D, xp.ones_like(D))
+        left = -gradient
+        z = left / D
+        d, now = z, _dot(xp, left, z)
+        goal = xp.minimum(0.1 + 0.0 * residual, residual) ** 2 * now
+        x, Fx = xp.zeros_like(d), xp.zeros_like(at.F)
+        for _ in range(MOST_INNER):
+            Fd = self.up(d)
+            Hd = self.prior[..., None] * d + self.down(self.c * losses.curvature_times(at.P, Fd))
+            a = _ratio(xp, now, _dot(xp, d, Hd))[..., None, :, None]
+            x, Fx, left = x + a * d, Fx + a * Fd, left - a * Hd
+            z = left / D
+            then, now = now, _dot(xp, left, z)
+            if not bool(xp.any(live & (now > goal))):
+                break
+            d = z + _ratio(xp, now, then)[..., None, :, None] * d
+        return _Step(x, Fx)
+
+    def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
+        """Halve each problem's step until its objective does not rise; problems that are done stay."""
+        xp = self.xp
+        t = xp.astype(live, at.value.dtype)
+        ceiling = at.value + _rounding(at.value)
+        for _ in range(40):
+            by = t[..., None, :, None]
+            new = self._at(at.B + by * step.B, at.F + by * step.F)
+            rises = ~(new.value <= ceiling) & live
+            if not bool(xp.any(rises)):
+                return new
+            t = xp.where(rises, 0.5 * t, t)
+        by = xp.where(rises, xp.zeros_like(t), t)[..., None, :, None]
+        return self._at(at.B + by * step.B, at.F + by * step.F)
+
+
+def _dot(xp: Any, a: Array, b: Array) -> Array:
+    """Inner products over coordinates and classes, (..., J)."""
+    return xp.sum(xp.sum(a * b, axis=-1), axis=-2)
+
+
+def _ratio(xp: Any, a: Array, b: Array) -> Array:
+    """a / b where b > 0, else 0."""
+    return xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.zeros_like(a))
+
+
+def _rounding(value: Array) -> Array:
+    xp = array_namespace(value)
+    return 16 * float(xp.finfo(value.dtype).eps) * (xp.abs(value) + 1e-3)
