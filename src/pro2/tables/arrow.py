@@ -19,7 +19,7 @@ import numpy as np
 from pro2.tables.columns import filled, objects
 from pro2.tables.content import Content
 from pro2.tables.digest import stored, to_json
-from pro2.tables.errors import TableError, check_size
+from pro2.tables.errors import TableError, check_size, first_line
 from pro2.tables.layout import ID_NAMES, choose
 
 if TYPE_CHECKING:
@@ -110,8 +110,10 @@ def _unpacked(metadata: Any, name: str, kind: Any) -> int:
 
 def read_memory(data: Any, embedding: str | None, origin: str) -> Content:
     """A pyarrow table, or whatever hands its rows out as an Arrow stream."""
-    pa = pyarrow()
-    table = pa.table(data).combine_chunks()
+    try:
+        table = pyarrow().table(data).combine_chunks()
+    except (ValueError, TypeError) as error:  # Arrow's own errors are both
+        raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
     return content_of(table.schema, table.select, embedding, origin)
 
 

@@ -1,6 +1,7 @@
-"""Typed columns: numbers and flags are arrays; text, and integers and flags with gaps, are objects, None for a gap.
+"""Typed columns: numbers and flags as arrays, text as objects. A missing value is NaN among numbers, None elsewhere.
 
-Text is never made fixed-width: one long caption would make every row as long.
+Text is never made fixed-width: one long caption would make every row as long. Integers with gaps are floats as long as
+that is exact, as in pandas; larger ones, and flags with gaps, are objects.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ def _as_objects(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _numbers(name: str, items: list[Any], floating: bool) -> np.ndarray:
-    if floating:
+    largest = max((item for item in items if item is not None), key=abs, default=0)
+    if floating or (None in items and abs(largest) <= 2**53):
         return np.array([np.nan if item is None else item for item in items], dtype=np.float64)
-    large = next((item for item in items if item is not None and not -(2**63) <= item < 2**63), None)
-    if large is not None:
-        raise TableError(f"column {name!r} holds {large}, which no 64-bit integer can be; give such codes as text")
+    if not -(2**63) <= largest < 2**63:
+        raise TableError(f"column {name!r} holds {largest}, which no 64-bit integer can be; give such codes as text")
     return objects(items) if None in items else np.array(items, dtype=np.int64)
 
 

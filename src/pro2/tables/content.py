@@ -112,7 +112,7 @@ class Content:
         bad: list[int] = []
         for X, span in self.spans(BATCH):
             digest.rows(X)
-            bad += (span.start + np.flatnonzero(~np.isfinite(X).all(axis=1))).tolist() if not _all_finite(X) else []
+            bad += (span.start + not_finite(X)).tolist()
         # Columns pass through one at a time and are not kept: a caption nobody asks for costs no memory.
         computed = digest.columns(self.names, lambda name: self.ids if name == "id" else self._load(name))
         if self.stored not in (None, computed):
@@ -138,6 +138,9 @@ class Content:
                 yield part, slice(int(start) + first, int(start) + first + len(part))
 
 
-def _all_finite(X: np.ndarray) -> bool:
-    """NaN and infinity show in the extremes, which cost less than a test of every number."""
-    return not X.size or bool(np.isfinite(X.min()) and np.isfinite(X.max()))
+def not_finite(X: np.ndarray) -> np.ndarray:
+    """Numbers of the rows with NaN or infinity."""
+    # They show in the extremes, which cost less than a test of every number.
+    if not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(~np.isfinite(X).all(axis=1))

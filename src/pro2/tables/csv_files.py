@@ -79,7 +79,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
         start = file.readline(1 << 20)
         file.seek(0)
         lines = csv.reader(file, delimiter=max(",;\t", key=start.count), strict=True)
-        header = next(lines, [])
+        header = list(map(_unquoted, next(lines, [])))
         if not header or len(set(header)) < len(header):
             raise TableError(f"{path} needs a header line with one distinct name per column")
         yield header
@@ -188,7 +188,7 @@ def _cell(value: Any, spreadsheet: bool) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        return repr(value)
+        return "" if value != value else repr(value)
     if spreadsheet and _FORMULA.match(value):
         value = f"'{value}"
     # Python's csv writer leaves a lone carriage return bare, and no reader takes that file back.

@@ -66,7 +66,7 @@ def _read_one(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray]:
     name = label or ("label" if "label" in columns else next(iter(columns)) if len(columns) == 1 else "label")
     if name not in columns:
         raise TableError(
-            f"{path} has no column {name!r} for labels; beside the ids it has {', '.join(columns) or 'none'}"
+            f"{path} has no label column {name!r}; beside the ids it has {', '.join(columns) or 'none'}"
         )
     labels, mask = labelled(columns[name])
     return ids[mask], labels
