@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.tensors import FormatError, read_tensors, write_tensors
+from pro2.estimators.tensors import pack, read_message, unpack
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -73,9 +73,9 @@ def describe_export(path: Path) -> dict[str, Any]:
         if path.suffix == ".onnx":
             found = {each.key: each.value for each in _load_onnx(path).metadata_props}
         else:
-            found = read_tensors(path)[0]
+            found = unpack(read_message(path))[0]
         facts = json.loads(found[EXPORT_KEY])
-    except (FormatError, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
     return facts if isinstance(facts, dict) else {}
 
@@ -96,7 +96,7 @@ def _facts(classifier: Any) -> str:
 def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
     weight, bias = affine_map(classifier)
     tensors = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
-    write_tensors(file, tensors, {EXPORT_KEY: _facts(classifier)})
+    file.write(pack(tensors, {EXPORT_KEY: _facts(classifier)}))
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def embed(
         found = open_dataset(str(dataset), root, follow_links)
     network = create_backbone(backbone, device, runtime.value)
     report = _Report(Console(stderr=True))
-    with report:
+    with report, _kept_on_interrupt(report, out):
         done = extract(
             found,
             network,
@@ -109,6 +110,17 @@ def embed(
             progress=report,
         )
     _summary(done, network.spec.name)
+
+
+@contextlib.contextmanager
+def _kept_on_interrupt(report: _Report, out: Path) -> Iterator[None]:
+    """An interrupt says what is there and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        now = report.now
+        kept = f"{now.done} of {now.total} images are embedded and kept in {out}.parts" if now else "no image was lost"
+        raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to go on") from None
 
 
 def _batch_size(text: str) -> int | None:
@@ -150,6 +162,7 @@ class _Report:
         from rich.progress import Progress as Bar
 
         self._console, self._last = console, -1
+        self.now: Progress | None = None
         self._bar: Bar | None = None
         if console.is_terminal:
             rate = TextColumn("{task.fields[rate]}")
@@ -167,6 +180,7 @@ class _Report:
 
     def __call__(self, now: Progress) -> None:
         """Show how far it is."""
+        self.now = now
         rate = f"{now.rate:.1f} images/s" if now.rate else ""
         if self._bar:
             self._bar.update(self._task, completed=now.done, total=now.total, rate=rate)

@@ -171,8 +171,11 @@ def check_table(estimator: Any, table: EmbeddingTable, path: Path, force: bool) 
             f"{path} has embeddings of width {table.width}, the model was fitted on {estimator.n_features_in_}: "
             "embed it with the same backbone and layer as the source"
         )
-    if not force:
+    try:
         check_backbone(estimator, table.provenance, str(path))
+    except ValueError as error:
+        if not force:
+            raise ValueError(f"{error}, or pass --force if you know they agree") from None
 
 
 def facts(table: EmbeddingTable, path: Path, label: str | None = None, where: str | None = None) -> dict[str, Any]:

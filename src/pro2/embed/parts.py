@@ -20,9 +20,18 @@ from typing import IO, Any
 
 import numpy as np
 
+from pro2.atomic import atomic_write
+
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
+RULES = frozenset({"on_error", "max_pixels"})  # which images may be left out; the others' rows do not depend on it
+PER_SHARD = RULES | {"image_files"}  # what a marker knows about its own shard: a change costs that shard alone
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def same_job(one: Any, other: dict[str, Any], but: frozenset[str]) -> bool:
+    """Whether two jobs agree in everything but those entries."""
+    return isinstance(one, dict) and all(one.get(key) == other.get(key) for key in {*one, *other} - but)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +53,13 @@ class Parts:
     def begin(self, force: bool) -> None:
         """Adopt earlier work of the same job; refuse other work, or discard it with `force`."""
         earlier = self._earlier_job()
-        if earlier is not None and earlier != self.job:
+        if earlier is not None and not same_job(earlier, self.job, PER_SHARD):
             if not force:
-                changed = ", ".join(sorted(k for k in {*earlier, *self.job} if earlier.get(k) != self.job.get(k)))
+                names = {*earlier, *self.job} - PER_SHARD
+                changed = ", ".join(sorted(name for name in names if earlier.get(name) != self.job.get(name)))
                 raise ValueError(
                     f"{self.folder} holds unfinished work of a different run (changed: {changed}); its rows cannot be "
-                    "used here: repeat the earlier command to finish it, or discard it with force=True (--force)"
+                    "used here: repeat the earlier call to finish it, or discard it with force=True"
                 )
             self._discard()
         _write_file(self.folder / "job.json", json.dumps(self.job, sort_keys=True, indent=1).encode())
@@ -65,8 +75,8 @@ class Parts:
                     found[int(marker["index"])] = marker
         return found
 
-    def put(self, shard: Shard) -> dict[str, Any]:
-        """Write a shard's rows, then its marker; returns the marker."""
+    def put(self, shard: Shard, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write a shard's rows, then its marker with `facts` about its input; returns the marker."""
         rows = np.ascontiguousarray(shard.embeddings, dtype=self.dtype)
         width = rows.shape[1]
         try:
@@ -82,6 +92,7 @@ class Parts:
                 "width": width,
                 "digest": _digest(rows.tobytes()),
                 "skipped": {str(row): reason for row, reason in shard.skipped.items()},
+                **facts,
             }
             _write_file(self.folder / f"shard-{shard.index:06d}.json", json.dumps(marker, sort_keys=True).encode())
         except OSError as error:
@@ -145,18 +156,7 @@ def _digest(rows: bytes) -> str:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Appear complete or not at all."""
-    fresh = path.with_suffix(".tmp")
-    with fresh.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic_write(path, lambda file: file.write(content), force=True)
 
 
 @contextlib.contextmanager

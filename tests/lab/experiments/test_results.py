@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
 
-from pro2.lab.experiments.results import Failure, ResultStore
+from pro2.lab.experiments.results import _HEADER, _MAGIC, Failure, ResultStore
 
 
 def _columns(*keys: str) -> dict[str, list[object]]:
@@ -132,3 +134,46 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(ValueError, match="is a file"):
         ResultStore(tmp_path / "out")
+
+
+def _forge(folder: Path, payload: bytes, length: int | None = None) -> Path:
+    """A segment with one record that has a right checksum."""
+    (folder / "log").mkdir(parents=True, exist_ok=True)
+    path = folder / "log" / "forged.seg"
+    header = _HEADER.pack(_MAGIC, len(payload) if length is None else length, zlib.crc32(payload))
+    path.write_bytes(header + payload)
+    return path
+
+
+FORGED = {
+    "not packed": b"plain text",
+    "not JSON": zlib.compress(b"plain text"),
+    "a list": zlib.compress(b"[]"),
+    "no type": zlib.compress(b"{}"),
+    "no columns": zlib.compress(b'{"type": "rows"}'),
+    "columns of different lengths": zlib.compress(
+        b'{"type": "rows", "batch": "b", "seconds": 1, "columns": {"key": ["k"], "accuracy": []}}'
+    ),
+    "a key that is no text": zlib.compress(b'{"type": "rows", "batch": "b", "seconds": 1, "columns": {"key": [[]]}}'),
+    "deep": zlib.compress(b"[" * 1_000_000),
+    "bomb": zlib.compress(bytes(300 << 20)),
+    "failure without keys": zlib.compress(b'{"type": "failure"}'),
+}
+
+
+@pytest.mark.parametrize("payload", FORGED.values(), ids=FORGED)
+def test_a_record_that_no_sweep_wrote_is_named(tmp_path: Path, payload: bytes) -> None:
+    _forge(tmp_path, payload)
+    with pytest.raises(ValueError, match=r"forged\.seg holds a record before byte \d+ that no sweep wrote"):
+        ResultStore(tmp_path)
+
+
+def test_a_length_beyond_the_file_is_not_believed(tmp_path: Path) -> None:
+    _forge(tmp_path, b"short", length=2**32 - 1)
+    tracemalloc.start()
+    try:
+        store = ResultStore(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+    assert (store.finished, len(store.torn())) == (set(), 1)

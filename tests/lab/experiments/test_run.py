@@ -203,9 +203,9 @@ def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str,
 
 
 def test_random_rows_equal_the_random_basis_of_the_package() -> None:
+    from pro2.estimators.moments import SourceMoments
     from pro2.lab.baselines.bases import random_basis
     from pro2.lab.experiments.bases import _random_rows
-    from pro2.linalg.moments import SourceMoments
 
     rng = np.random.default_rng(0)
     moments = SourceMoments.from_arrays(rng.normal(size=(50, 40)), np.arange(50) % 2)

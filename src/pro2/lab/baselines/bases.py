@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from pro2.estimators.moments import SourceMoments
 from pro2.linalg import lapack
 from pro2.linalg.adamw import LEARNING_RATE, STEPS, WEIGHT_DECAY, AdamW
 from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array
 
 PIECE = 1024  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
 

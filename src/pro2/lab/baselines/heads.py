@@ -9,12 +9,13 @@ from array_api_compat import array_namespace
 
 from pro2.estimators.contract import SourceTargetClassifier
 from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
 from pro2.estimators.validation import check_X
 from pro2.linalg.heads import discriminant_head
 from pro2.linalg.logistic import LogisticFit
-from pro2.linalg.moments import Array, SourceMoments, host
+from pro2.linalg.moments import Array, host
 from pro2.linalg.selection import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))

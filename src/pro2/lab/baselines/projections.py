@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from sklearn.utils import check_random_state
 
 from pro2.estimators.contract import _like
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.lab.baselines.bases import (
@@ -21,7 +22,7 @@ from pro2.lab.baselines.bases import (
     unconstrained_basis,
 )
 from pro2.linalg.bases import Basis
-from pro2.linalg.moments import Array, SourceMoments, encode
+from pro2.linalg.moments import Array, encode
 
 TRAINED_SIZE = 64  # features of the jointly trained baselines: each costs as much as a classifier on all source rows
 

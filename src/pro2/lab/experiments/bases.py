@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, Projection, input_scale
 from pro2.lab.experiments.heads import Features
 from pro2.lab.experiments.methods import BasisMethod
 from pro2.lab.experiments.problems import Problem
-from pro2.linalg.moments import SourceMoments
 
 # Bases that are trained jointly cost N x D x d a step and change with d, so their size is fixed here.
 _JOINT_SIZE = 64

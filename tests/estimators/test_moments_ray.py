@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pro2.linalg.moments import SourceMoments
+from pro2 import SourceMoments
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
