@@ -68,13 +68,13 @@ def evaluate(
 
 def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
     """One text per row: `place=1`, or `y=0, place=1` for crossed columns."""
-    import numpy as np
+    from pro2.tables.columns import objects
 
     columns = [labels_of(table, name).tolist() for name in names]
-    rows = ([(name, value) for name, value in zip(names, row)] for row in zip(*columns))
-    return np.array(
-        [", ".join(f"{name}={'missing' if value is None else value}" for name, value in row) for row in rows]
-    )
+    texts = [
+        [f"{name}={'missing' if each is None else each}" for each in values] for name, values in zip(names, columns)
+    ]
+    return objects([", ".join(row) for row in zip(*texts)])
 
 
 def _lines(result: Evaluation) -> list[str]:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from pro2.tables.columns import filled, objects
+from pro2.tables.columns import as_column, filled, objects
 from pro2.tables.content import Content
 from pro2.tables.digest import stored, to_json
 from pro2.tables.errors import TableError, check_size, first_line
@@ -186,7 +186,7 @@ def _side_by_side(table: Any, names: list[str], dtype: np.dtype) -> np.ndarray:
     table.validate(full=True)
     X = np.empty((table.num_rows, len(names)), dtype=dtype)
     for j, name in enumerate(names):
-        X[:, j] = table.column(name).to_numpy()
+        X[:, j] = as_column(name, _to_numpy(table.column(name), name), len(X))
     return X
 
 
@@ -251,32 +251,38 @@ def _matrix(chunk: Any, width: int, name: str) -> np.ndarray:
         values = chunk.flatten()
     if values.null_count:
         raise TableError(f"{name!r} holds {values.null_count} missing numbers; fill them or drop those rows")
-    return values.to_numpy(zero_copy_only=values.type.bit_width != 1).reshape(-1, width)
+    return _numbers(values).reshape(-1, width)
 
 
 def _to_numpy(column: Any, name: str) -> np.ndarray:
     """One column as NumPy: numbers without a copy where there is one block, text as objects, None for missing."""
-    types = pyarrow().types
-    if types.is_dictionary(column.type):
+    kind = column.type
+    if pyarrow().types.is_dictionary(kind):
         parts = [_decoded(chunk) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else objects([])
-    if _is_list(column.type):
+    elif _is_list(kind):
         width = _width(column, name, "this file")
-        blocks = [_matrix(chunk, width, name) for chunk in column.chunks]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks) if blocks else np.empty((0, width))
-    if column.null_count and not _is_float(column.type):
+        parts = [np.empty((0, width)), *(_matrix(chunk, width, name) for chunk in column.chunks)]
+    elif _is_number(kind) and not column.null_count:
+        parts = [_numbers(chunk) for chunk in column.chunks]
+    else:
         return objects(column.to_pylist())
-    if types.is_string_view(column.type):
-        column = column.cast("large_string")
-    if column.num_chunks == 1 and not column.null_count and not types.is_boolean(column.type):
-        return column.chunk(0).to_numpy(zero_copy_only=False)
-    return column.to_numpy()
+    parts = [part for part in parts if len(part)] or parts[:1]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else objects([])
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """Numbers without a gap, where they lie; Arrow's own conversion would import pandas to ask whether it is there."""
+    if pyarrow().types.is_boolean(array.type):
+        return np.array(array.to_pylist(), dtype=bool)
+    data = array.buffers()[1]
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(data, dtype)[array.offset : array.offset + len(array)] if len(array) else np.empty(0, dtype)
 
 
 def _decoded(chunk: Any) -> np.ndarray:
     """Rows of a dictionary share its values: a long text that repeats is one object."""
     values = objects([*chunk.dictionary.to_pylist(), None])
-    return values[chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return values[_numbers(chunk.indices.fill_null(-1))]
 
 
 # ---- writing

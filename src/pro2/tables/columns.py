@@ -33,9 +33,7 @@ def objects(values: Sequence[Any]) -> np.ndarray:
 
 def as_column(name: str, values: Any, n_rows: int) -> np.ndarray:
     """Check one typed column: bool, integer, float or text; one value per row, or one short row of numbers."""
-    array = np.asarray(values)
-    if array.dtype.kind in "US" and not hasattr(values, "dtype"):
-        array = objects(list(values))  # NumPy would have turned NaN and numbers among text into text
+    array = _as_array(values)
     if array.dtype.kind in "OUST" and array.ndim == 1:
         array = _as_objects(name, array)
     if array.dtype.kind not in "biufO":
@@ -48,6 +46,13 @@ def as_column(name: str, values: Any, n_rows: int) -> np.ndarray:
     if len(array) != n_rows:
         raise TableError(f"column {name!r} has {len(array)} rows, the embeddings have {n_rows}; give one value per row")
     return read_only(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _as_array(values: Any) -> np.ndarray:
+    """An array; of objects from a list with text, all of which NumPy would make fixed-width text, NaN included."""
+    if not isinstance(values, Sequence) or not any(isinstance(value, str) for value in values):
+        return np.asarray(values)
+    return objects(values)
 
 
 def _as_objects(name: str, array: np.ndarray) -> np.ndarray:
@@ -94,7 +99,7 @@ def as_ids(ids: Any, n_rows: int) -> np.ndarray:
     """Ids as text; without any, the row numbers."""
     if ids is None:
         return read_only(objects(list(map(str, range(n_rows)))))
-    array = np.asarray(ids)
+    array = _as_array(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuUSOT"):
         raise TableError(f"ids must be a list of texts or integers, found shape {array.shape}, dtype {array.dtype}")
     if len(array) != n_rows:

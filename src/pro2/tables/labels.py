@@ -65,9 +65,7 @@ def _read_one(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray]:
     check_unique(ids, str(path))
     name = label or ("label" if "label" in columns else next(iter(columns)) if len(columns) == 1 else "label")
     if name not in columns:
-        raise TableError(
-            f"{path} has no label column {name!r}; beside the ids it has {', '.join(columns) or 'none'}"
-        )
+        raise TableError(f"{path} has no label column {name!r}; beside the ids it has {', '.join(columns) or 'none'}")
     labels, mask = labelled(columns[name])
     return ids[mask], labels
 

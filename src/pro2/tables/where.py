@@ -210,7 +210,8 @@ class _Filter:
         def mask(columns: Columns) -> np.ndarray:
             values, missing = _filled(left, columns)
             for option in options:
-                _check_kinds(left, values, option, values if option.is_none else np.asarray(option.value))
+                if not option.is_none:
+                    _check_kinds(left, values, option, option.value)
             wanted = {option.value for option in options}  # one look-up per row, however many values there are
             found = np.fromiter((item in wanted for item in values.tolist()), bool, len(values))
             return np.where(missing, None in wanted, found)
@@ -218,10 +219,10 @@ class _Filter:
         return mask
 
 
-def _filled(side: _Side, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """A column or a value without gaps, and where the gaps were."""
+def _filled(side: _Side, columns: Columns) -> tuple[Any, np.ndarray]:
+    """A column without gaps, and where they were; a value as it is."""
     if side.name is None:
-        return np.asarray(side.value), np.asarray(False)
+        return side.value, np.asarray(False)  # no array: NumPy then compares an int8 column with 300 without overflow
     values = np.asarray(columns(side.name))
     if values.ndim > 1:
         raise TableError(f"where: {side} holds {values.shape[1]} numbers per row and cannot be compared")
@@ -231,14 +232,17 @@ def _filled(side: _Side, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     return full, missing
 
 
-def _check_kinds(left: _Side, a: np.ndarray, right: _Side, b: np.ndarray) -> None:
-    if (a.dtype.kind in "UO") == (b.dtype.kind in "UO"):
-        return
-    text, number = (left, right) if a.dtype.kind in "UO" else (right, left)
-    raise TableError(
-        f"where: {text} is text and {number} is not; "
-        "quote the value to compare it with text, unquote it to compare it with numbers"
-    )
+def _check_kinds(left: _Side, a: Any, right: _Side, b: Any) -> None:
+    """Text is compared with text, numbers with numbers; `a` and `b` are a column or a value each."""
+    texts = [
+        values.dtype.kind in "UO" if side.name else isinstance(values, str) for side, values in ((left, a), (right, b))
+    ]
+    if texts[0] != texts[1]:
+        text, number = (left, right) if texts[0] else (right, left)
+        raise TableError(
+            f"where: {text} is text and {number} is not; "
+            "quote the value to compare it with text, unquote it to compare it with numbers"
+        )
 
 
 def _compare(compare: Callable[[Any, Any], Any], left: _Side, right: _Side, columns: Columns) -> np.ndarray:
@@ -251,6 +255,5 @@ def _compare(compare: Callable[[Any, Any], Any], left: _Side, right: _Side, colu
     (a, no_a), (b, no_b) = _filled(left, columns), _filled(right, columns)
     _check_kinds(left, a, right, b)
     with np.errstate(over="ignore"):  # 1e300 against a float16 column is infinity, as it should be
-        # Python scalars, not 0-d arrays: NumPy then compares an int8 column with 300 without overflow.
-        found = np.asarray(compare(a if left.name else left.value, b if right.name else right.value), dtype=bool)
+        found = np.asarray(compare(a, b), dtype=bool)
     return np.where(no_a | no_b, compare is operator.ne, found)
