@@ -133,7 +133,7 @@ def test_parquet_that_unpacks_beyond_measure_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(errors, "FREE", 1 << 20)
     monkeypatch.setattr(errors, "EXPANSION", 2)
     with pytest.raises(ValueError, match=r"'v' in .* would unpack to 8,000,000 bytes"):
-        EmbeddingTable.open(tmp_path / "t.parquet")
+        EmbeddingTable.open(tmp_path / "t.parquet").verify()
 
 
 def with_readme(path: Path) -> None:

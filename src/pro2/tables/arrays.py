@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pro2.tables.columns import bytes_text, filled, text_bytes, unfilled
-from pro2.tables.content import Content, as_embeddings
+from pro2.tables.content import Content, as_embeddings, ready
 from pro2.tables.csv_files import read_columns
 from pro2.tables.digest import stored, to_json
 from pro2.tables.errors import TableError, check_size, damaged
@@ -253,13 +253,9 @@ def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None
         if len(values) != len(X):
             raise TableError(f"column {name!r} has {len(values)} rows, {path} has {len(X)}; they must be the same rows")
     ids = next((loaded.pop(key) for key in ID_NAMES if key in loaded), None)
-    parts = {name: partial(_same, values) for name, values in loaded.items()}
+    parts = {name: ready(values) for name, values in loaded.items()}
     matrix = np.asarray(X)
     return Content(matrix.shape, matrix.dtype, lambda: [as_embeddings(matrix)], lambda: ids, parts, origin=str(path))
-
-
-def _same(values: Any) -> Any:
-    return values
 
 
 def write_npy(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:

@@ -12,12 +12,24 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pro2.tables.columns import as_column, filled, objects
-from pro2.tables.content import Content
+from pro2.tables.arrow_columns import (
+    is_float,
+    is_list,
+    is_number,
+    is_supported,
+    is_text,
+    list_width,
+    matrices,
+    pyarrow,
+    to_arrow,
+    to_numpy,
+)
+from pro2.tables.columns import as_column
+from pro2.tables.content import Content, ready
 from pro2.tables.digest import stored, to_json
 from pro2.tables.errors import TableError, check_size, first_line
 from pro2.tables.layout import ID_NAMES, choose
@@ -26,16 +38,26 @@ if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 _META = b"pro2"
-Read = Callable[[list[str]], Any]  # names -> pyarrow.Table
+Load = Callable[[], np.ndarray]
 
 
-def pyarrow() -> Any:
-    """The library, or how to get it."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ImportError("Arrow and Parquet need pyarrow: pip install 'pro2[table]'") from error
-    return pa
+class Source(NamedTuple):
+    """Arrow columns that are read by name."""
+
+    schema: Any
+    n_rows: int
+    read: Callable[[list[str]], Any]
+    origin: str
+
+    def table(self, names: list[str]) -> Any:
+        """Some columns, validated in full."""
+        table = self.read(names)
+        table.validate(full=True)
+        return table
+
+    def column(self, name: str) -> np.ndarray:
+        """One column as NumPy."""
+        return to_numpy(self.table([name]).column(name), name, self.origin)
 
 
 # ---- reading
@@ -43,20 +65,19 @@ def pyarrow() -> Any:
 
 def read_arrow(path: Path, embedding: str | None) -> Content:
     """Open an Arrow IPC file (or stream, as Hugging Face datasets writes it) without reading its rows."""
-    schema, read = open_ipc(path)
-    return content_of(schema, read, embedding, str(path))
+    return content_of(open_ipc(path), embedding)
 
 
-def open_ipc(path: Path) -> tuple[Any, Read]:
-    """Schema of an Arrow file or stream, and the function that reads some of its columns."""
+def open_ipc(path: Path) -> Source:
+    """Columns of an Arrow file or stream; those that are not compressed stay in the memory map."""
     pa = pyarrow()
     # One map for all reads: it stays on this file, even when another one takes its name.
-    source = pa.memory_map(str(path))
-    opener = pa.ipc.open_file if source.read(6) == b"ARROW1" else pa.ipc.open_stream
+    mapped = pa.memory_map(str(path))
+    opener = pa.ipc.open_file if mapped.read(6) == b"ARROW1" else pa.ipc.open_stream
 
     def opened(**options: Any) -> Any:
-        source.seek(0)
-        return opener(source, **options)
+        mapped.seek(0)
+        return opener(mapped, **options)
 
     schema, packed = opened().schema, _is_packed(opened)
 
@@ -68,7 +89,7 @@ def open_ipc(path: Path) -> tuple[Any, Read]:
         fields = [schema.get_field_index(name) for name in names]
         return opened(options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
 
-    return schema, read
+    return Source(schema, read(schema.names[:1]).num_rows, read, str(path))
 
 
 def _is_packed(opened: Callable[..., Any]) -> bool:
@@ -89,7 +110,7 @@ def read_parquet(path: Path, embedding: str | None) -> Content:
     # ParquetFile and not read_table: the latter would read partitions out of folder names.
     schema = pq.ParquetFile(path).schema_arrow
     # Repeated text stays one text: a caption in a million rows is stored once, and unpacked it would fill the memory.
-    texts = [field.name for field in schema if _is_text(field.type)]
+    texts = [field.name for field in schema if is_text(field.type)]
     file = pq.ParquetFile(path, memory_map=True, read_dictionary=texts, page_checksum_verification=True)
 
     def read(names: list[str]) -> Any:
@@ -97,15 +118,15 @@ def read_parquet(path: Path, embedding: str | None) -> Content:
             check_size(path, name, _unpacked(file.metadata, name, schema.field(name).type))
         return file.read(columns=names)
 
-    return content_of(schema, read, embedding, str(path))
+    return content_of(Source(schema, file.metadata.num_rows, read, str(path)), embedding)
 
 
 def _unpacked(metadata: Any, name: str, kind: Any) -> int:
     """Bytes of a column in memory, by what the footer declares."""
-    size = 8 if not _is_list(kind) else max(1, kind.value_type.bit_width // 8)
+    size = max(1, kind.value_type.bit_width // 8) if is_list(kind) else 8
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    return sum(size * each.num_values for each in columns if each.path_in_schema.split(".list.")[0] == name)
+    parts = [group.column(i) for group in groups for i in range(group.num_columns)]
+    return sum(size * part.num_values for part in parts if f"{part.path_in_schema}.".startswith(f"{name}."))
 
 
 def read_memory(data: Any, embedding: str | None, origin: str) -> Content:
@@ -114,34 +135,26 @@ def read_memory(data: Any, embedding: str | None, origin: str) -> Content:
         table = pyarrow().table(data).combine_chunks()
     except (ValueError, TypeError) as error:  # Arrow's own errors are both
         raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
-    return content_of(table.schema, table.select, embedding, origin)
+    return content_of(Source(table.schema, table.num_rows, table.select, origin), embedding)
 
 
-def content_of(
-    schema: Any, read: Read, embedding: str | None, origin: str, more: Mapping[str, Callable[[], np.ndarray]] = {}
-) -> Content:
-    """The lazy table over columns that `read` gives."""
-    names = schema.names
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
+def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] | None = None) -> Content:
+    """The lazy table over some Arrow columns, and more columns that come from elsewhere."""
+    names, origin = source.schema.names, source.origin
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise TableError(f"{origin} has two columns called {twice!r}; rename one")
-
-    def column(name: str) -> Any:
-        table = read([name])
-        table.validate(full=True)
-        return table.column(name)
-
-    chosen, meta = _chosen(schema, embedding, origin)
-    shape, dtype, blocks = _embedding(schema, read, column, chosen, origin)
+    chosen, meta = _chosen(source.schema, embedding, origin)
+    width, dtype, blocks = _embedding(source, chosen)
     id_name = next((each for each in ID_NAMES if each in names), None)
-    columns, skipped = _columns(schema, column, {*chosen, id_name})
+    columns, skipped = _columns(source, {*chosen, id_name})
     provenance, digest = stored(meta, origin)
     return Content(
-        shape,
+        (source.n_rows, width),
         dtype,
         blocks=blocks,
-        ids=lambda: None if id_name is None else _to_numpy(column(id_name), id_name),
-        columns={**columns, **more},
+        ids=lambda: None if id_name is None else source.column(id_name),
+        columns={**columns, **(more or {})},
         provenance=provenance,
         digest=digest,
         skipped=skipped,
@@ -152,137 +165,43 @@ def content_of(
 def _chosen(schema: Any, embedding: str | None, origin: str) -> tuple[list[str], Mapping[str, str]]:
     """Names of the embedding's column or columns, and what pro2 wrote beside them."""
     raw = (schema.metadata or {}).get(_META)
-    matrices = [field.name for field in schema if _is_list(field.type) and _is_float(field.type.value_type)]
-    if raw is not None and embedding is None and "embedding" in matrices:
+    lists = [field.name for field in schema if is_list(field.type) and is_float(field.type.value_type)]
+    if raw is not None and embedding is None and "embedding" in lists:
         embedding = "embedding"
-    numbers = {field.name: _is_float(field.type) for field in schema if _is_number(field.type)}
+    numbers = {field.name: is_float(field.type) for field in schema if is_number(field.type)}
     found = ", ".join(f"{field.name} {field.type}" for field in list(schema)[:50])
-    return choose(matrices, numbers, embedding, found, origin), json.loads(raw) if raw is not None else {}
+    return choose(lists, numbers, embedding, found, origin), json.loads(raw) if raw is not None else {}
 
 
-def _embedding(
-    schema: Any, read: Read, column: Callable[[str], Any], names: list[str], origin: str
-) -> tuple[tuple[int, int], np.dtype, Callable[[], list[np.ndarray]]]:
-    kinds = [schema.field(name).type for name in names]
-    if not _is_list(kinds[0]):
+def _embedding(source: Source, names: list[str]) -> tuple[int, np.dtype, Callable[[], list[np.ndarray]]]:
+    """Width, type, and the function that reads the embedding."""
+    kinds = [source.schema.field(name).type for name in names]
+    if not is_list(kinds[0]):
         types = [np.dtype(kind.to_pandas_dtype()) for kind in kinds]
         dtype = np.result_type(*types, *([] if all(t.kind == "f" for t in types) else [np.float32]))
-        n_rows = read(names[:1]).num_rows
-        return (n_rows, len(names)), dtype, lambda: [_side_by_side(read(names), names, dtype)]
-    values = column(names[0])
-    if values.null_count:
-        row = values.is_null().index(True).as_py()
-        raise TableError(
-            f"{values.null_count} rows of {names[0]!r} in {origin} have no embedding, the first is row {row}; "
-            "drop them or embed them again"
-        )
-    width = _width(values, names[0], origin)
-    dtype = np.dtype(values.type.value_type.to_pandas_dtype())
-    return (len(values), width), dtype, lambda: [_matrix(chunk, width, names[0]) for chunk in values.chunks]
+        return len(names), dtype, lambda: [_side_by_side(source, names, dtype)]
+    dtype, name = np.dtype(kinds[0].value_type.to_pandas_dtype()), names[0]
+    if pyarrow().types.is_fixed_size_list(kinds[0]):
+        return kinds[0].list_size, dtype, lambda: matrices(source.table([name]).column(name), name, source.origin)
+    lists = source.table([name]).column(name)  # only its rows tell how wide it is
+    return list_width(lists, name, source.origin), dtype, ready(matrices(lists, name, source.origin))
 
 
-def _side_by_side(table: Any, names: list[str], dtype: np.dtype) -> np.ndarray:
+def _side_by_side(source: Source, names: list[str], dtype: np.dtype) -> np.ndarray:
     """One column per dimension as one matrix; a missing number is NaN, which verification names by its id."""
-    table.validate(full=True)
+    table = source.table(names)
     X = np.empty((table.num_rows, len(names)), dtype=dtype)
     for j, name in enumerate(names):
-        X[:, j] = as_column(name, _to_numpy(table.column(name), name), len(X))
+        X[:, j] = as_column(name, to_numpy(table.column(name), name, source.origin), len(X))
     return X
 
 
-def _columns(
-    schema: Any, column: Callable[[str], Any], taken: set[str | None]
-) -> tuple[dict[str, Callable[[], np.ndarray]], dict[str, str]]:
-    columns: dict[str, Callable[[], np.ndarray]] = {}
-    skipped: dict[str, str] = {}
-    for field in schema:
-        if field.name in taken:
-            continue
-        if _is_supported(field.type):
-            columns[field.name] = partial(lambda name: _to_numpy(column(name), name), field.name)
-        else:
-            skipped[field.name] = f"its type {field.type} is not bool, integer, float, text or a list of numbers"
-    return columns, skipped
-
-
-def _is_list(kind: Any) -> bool:
-    types = pyarrow().types
-    return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
-
-
-def _is_float(kind: Any) -> bool:
-    return bool(pyarrow().types.is_floating(kind))
-
-
-def _is_number(kind: Any) -> bool:
-    return _is_float(kind) or bool(pyarrow().types.is_integer(kind))
-
-
-def _is_text(kind: Any) -> bool:
-    types = pyarrow().types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_supported(kind: Any) -> bool:
-    types = pyarrow().types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    scalar = _is_number(kind) or types.is_boolean(kind) or _is_text(kind) or types.is_null(kind)
-    return scalar or (_is_list(kind) and (_is_number(kind.value_type) or types.is_boolean(kind.value_type)))
-
-
-def _width(column: Any, name: str, origin: str) -> int:
-    if pyarrow().types.is_fixed_size_list(column.type):
-        return int(column.type.list_size)
-    import pyarrow.compute as pc
-
-    bounds = pc.min_max(pc.list_value_length(column)).as_py()
-    if bounds["min"] != bounds["max"]:
-        raise TableError(
-            f"{name!r} in {origin} has {bounds['min']} to {bounds['max']} values per row; expected one width"
-        )
-    return int(bounds["max"] or 0)
-
-
-def _matrix(chunk: Any, width: int, name: str) -> np.ndarray:
-    if pyarrow().types.is_fixed_size_list(chunk.type):
-        values = chunk.values.slice(chunk.offset * width, len(chunk) * width)  # no pass over the rows, unlike flatten
-    else:
-        values = chunk.flatten()
-    if values.null_count:
-        raise TableError(f"{name!r} holds {values.null_count} missing numbers; fill them or drop those rows")
-    return _numbers(values).reshape(-1, width)
-
-
-def _to_numpy(column: Any, name: str) -> np.ndarray:
-    """One column as NumPy: numbers without a copy where there is one block, text as objects, None for missing."""
-    kind = column.type
-    if pyarrow().types.is_dictionary(kind):
-        parts = [_decoded(chunk) for chunk in column.chunks]
-    elif _is_list(kind):
-        width = _width(column, name, "this file")
-        parts = [np.empty((0, width)), *(_matrix(chunk, width, name) for chunk in column.chunks)]
-    elif _is_number(kind) and not column.null_count:
-        parts = [_numbers(chunk) for chunk in column.chunks]
-    else:
-        return objects(column.to_pylist())
-    parts = [part for part in parts if len(part)] or parts[:1]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else objects([])
-
-
-def _numbers(array: Any) -> np.ndarray:
-    """Numbers without a gap, where they lie; Arrow's own conversion would import pandas to ask whether it is there."""
-    if pyarrow().types.is_boolean(array.type):
-        return np.array(array.to_pylist(), dtype=bool)
-    data = array.buffers()[1]
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    return np.frombuffer(data, dtype)[array.offset : array.offset + len(array)] if len(array) else np.empty(0, dtype)
-
-
-def _decoded(chunk: Any) -> np.ndarray:
-    """Rows of a dictionary share its values: a long text that repeats is one object."""
-    values = objects([*chunk.dictionary.to_pylist(), None])
-    return values[_numbers(chunk.indices.fill_null(-1))]
+def _columns(source: Source, taken: set[str | None]) -> tuple[dict[str, Load], dict[str, str]]:
+    """How to read each column that a table can hold, and why the others are left out."""
+    left = [field for field in source.schema if field.name not in taken]
+    columns: dict[str, Load] = {f.name: partial(source.column, f.name) for f in left if is_supported(f.type)}
+    reason = "its type {} is not bool, integer, float, text or a list of numbers"
+    return columns, {field.name: reason.format(field.type) for field in left if field.name not in columns}
 
 
 # ---- writing
@@ -310,18 +229,6 @@ def to_batch(table: EmbeddingTable, meta: Mapping[str, str]) -> Any:
     """The whole table as one Arrow record batch."""
     pa = pyarrow()
     parts = {"id": table.ids, "embedding": table.embeddings, **table.columns}
-    arrays = [_to_arrow(values) for values in parts.values()]
+    arrays = [to_arrow(values) for values in parts.values()]
     fields = [pa.field(name, array.type, nullable=array.null_count > 0) for name, array in zip(parts, arrays)]
     return pa.record_batch(arrays, schema=pa.schema(fields, metadata={_META: to_json(dict(meta)).encode()}))
-
-
-def _to_arrow(values: np.ndarray) -> Any:
-    pa = pyarrow()
-    if values.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    full, missing = filled(values)
-    if full.dtype.kind != "O":
-        return pa.array(full, mask=missing)
-    text = pa.array(values.tolist(), pa.string())
-    return text if isinstance(text, pa.Array) else pa.array(values.tolist(), pa.large_string())  # above 2 GiB

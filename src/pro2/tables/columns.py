@@ -155,13 +155,8 @@ def text_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def bytes_text(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
     """Inverse of `text_bytes`; offsets that would read a byte twice or not at all are refused."""
-    if (
-        offsets.ndim != 1
-        or not len(offsets)
-        or offsets[0] != 0
-        or offsets[-1] != data.size
-        or np.any(np.diff(offsets) < 0)
-    ):
+    ends = offsets.tolist()
+    if ends[:1] != [0] or ends[-1] != data.size or any(b < a for a, b in pairwise(ends)):
         raise ValueError("the offsets of a text column do not fit its bytes")
     raw = data.tobytes()
-    return objects([raw[a:b].decode() for a, b in pairwise(offsets.tolist())])
+    return objects([raw[a:b].decode() for a, b in pairwise(ends)])

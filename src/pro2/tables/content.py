@@ -138,6 +138,11 @@ class Content:
                 yield part, slice(int(start) + first, int(start) + first + len(part))
 
 
+def ready(values: Any) -> Callable[[], Any]:
+    """A part that is there already, for a content that takes functions."""
+    return lambda: values
+
+
 def not_finite(X: np.ndarray) -> np.ndarray:
     """Numbers of the rows with NaN or infinity."""
     # They show in the extremes, which cost less than a test of every number.

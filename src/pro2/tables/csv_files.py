@@ -11,7 +11,6 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from pro2.tables.columns import objects
-from pro2.tables.content import Content
+from pro2.tables.content import Content, ready
 from pro2.tables.errors import TableError, reading
 from pro2.tables.layout import ID_NAMES, choose, wide_names
 
@@ -60,7 +59,7 @@ def read_table(path: Path, embedding: str | None) -> Content:
     X = narrow if np.array_equal(narrow, X, equal_nan=True) else X
     columns = _typed_columns([header[i] for i in kept], cells)
     ids = next((columns.pop(name) for name in (*ID_NAMES, "") if name in columns), None)
-    parts = {name: partial(_same, values) for name, values in columns.items()}
+    parts = {name: ready(values) for name, values in columns.items()}
     return Content(X.shape, X.dtype, lambda: [X], lambda: ids, parts, origin=str(path))
 
 
@@ -160,10 +159,6 @@ def _with_gaps(cells: Sequence[str], read: Callable[[str], Any], dtype: Any) -> 
 
 def _unquoted(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _same(values: np.ndarray) -> np.ndarray:
-    return values
 
 
 # ---- writing

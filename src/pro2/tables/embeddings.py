@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pro2.tables import arrow, datasets, formats
+from pro2.tables import formats, frames
+from pro2.tables.arrow import to_batch
+from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import as_column, as_ids, check_unique, objects, read_only
-from pro2.tables.content import RESERVED, Content, as_embeddings, not_finite
+from pro2.tables.content import RESERVED, Content, as_embeddings, not_finite, ready
 from pro2.tables.digest import Digest, seal_of, to_json
 from pro2.tables.errors import TableError
 from pro2.tables.rows import Rows
@@ -62,7 +64,7 @@ class EmbeddingTable(Rows):
                 X.dtype,
                 blocks=lambda: [X],
                 ids=lambda: names,
-                columns={name: partial(_same, values) for name, values in checked.items()},
+                columns={name: ready(values) for name, values in checked.items()},
                 provenance=_checked_provenance(provenance or {}),
             )
         )
@@ -99,7 +101,7 @@ class EmbeddingTable(Rows):
 
         The other way needs no method: a table hands out an Arrow stream itself, as in ``polars.DataFrame(table)``.
         """
-        return cls._of(datasets.read_object(data, embedding))
+        return cls._of(frames.read_object(data, embedding))
 
     @classmethod
     def from_pandas(cls, frame: Any, embedding: str | None = None) -> EmbeddingTable:
@@ -107,16 +109,15 @@ class EmbeddingTable(Rows):
 
         A column or index called ``id`` names the rows; so does an index of texts without a name.
         """
-        return cls._of(datasets.read_frame(frame, embedding))
+        return cls._of(frames.read_frame(frame, embedding))
 
     def to_pandas(self) -> Any:
         """A pandas data frame: ``id``, the columns, and one column per dimension (``e0``, ``e1``, ...)."""
-        return datasets.to_frame(self)
+        return frames.to_frame(self)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for any library that speaks Arrow; see the Arrow PyCapsule interface."""
-        table = arrow.pyarrow().Table.from_batches([arrow.to_batch(self, {})])
-        return table.__arrow_c_stream__(requested_schema)
+        return pyarrow().Table.from_batches([to_batch(self, {})]).__arrow_c_stream__(requested_schema)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The embedding matrix: a table can be given where an array is expected."""
@@ -217,10 +218,6 @@ class EmbeddingTable(Rows):
             )
         found = dict(zip(keys, np.asarray(values).tolist()))
         return read_only(objects([found.get(name) for name in self.ids.tolist()]))
-
-
-def _same(values: np.ndarray) -> np.ndarray:
-    return values
 
 
 def _column_name(name: Any) -> str:

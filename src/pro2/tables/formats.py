@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pro2.atomic import atomic_write
-from pro2.tables import arrays, arrow, csv_files, datasets
+from pro2.tables import arrays, arrow, csv_files, frames
 from pro2.tables.content import Content
 from pro2.tables.digest import carries_digest, to_json
 from pro2.tables.errors import TableError, damaged, reading
@@ -43,7 +43,7 @@ def read(path: Path, embedding: str | None, columns: Mapping[str, Any] | str | P
     suffix = path.suffix.lower()
     if path.is_dir():
         with reading(path):
-            return datasets.read_folder(path, embedding)
+            return frames.read_folder(path, embedding)
     if suffix not in SUFFIXES:
         raise TableError(f"cannot open {path}: suffix {path.suffix!r}; expected one of {', '.join(sorted(SUFFIXES))}")
     if not path.is_file():

@@ -35,7 +35,7 @@ def labelled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     elif full.dtype.kind == "f":
         mask &= ~np.isnan(full)
     labels = full[mask]
-    if labels.dtype.kind == "f" and not mask.all() and np.array_equal(labels, np.trunc(labels)):
+    if labels.dtype.kind == "f" and not mask.all() and all(label.is_integer() for label in labels.tolist()):
         labels = labels.astype(np.int64)
     return labels, mask
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pro2.tables.arrow import content_of, open_ipc, pyarrow, read_memory
+from pro2.tables.arrow import Source, content_of, open_ipc, read_memory
+from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import objects
 from pro2.tables.content import Content
 from pro2.tables.errors import TableError, reading
@@ -34,14 +35,12 @@ def read_object(data: Any, embedding: str | None) -> Content:
 
 
 def read_frame(frame: Any, embedding: str | None) -> Content:
-    """A pandas data frame; an index with a name is a column, an unnamed one of text are the ids."""
-    named = any(name is not None for name in frame.index.names)
-    if not named and "id" not in frame.columns and frame.index.map(type).unique().tolist() == [str]:
-        frame = frame.rename_axis("id")
-        named = True
-    frame = frame.reset_index(drop=not named)
-    frame.columns = [str(name) for name in frame.columns]
-    return read_object(frame, embedding)
+    """A pandas data frame; an index with a name is a column, and an unnamed one of texts is the ids."""
+    index = frame.index
+    if index.name is None and "id" not in frame.columns and all(isinstance(each, str) for each in index):
+        index = index.rename("id")
+    frame = frame.set_axis(index).reset_index(drop=index.name is None)
+    return read_object(frame.set_axis(frame.columns.map(str), axis="columns"), embedding)
 
 
 def to_frame(table: EmbeddingTable) -> Any:
@@ -56,25 +55,23 @@ def to_frame(table: EmbeddingTable) -> Any:
 
 def read_folder(folder: Path, embedding: str | None) -> Content:
     """A data set, or a dictionary of splits, written by Hugging Face `save_to_disk`; splits become a column."""
-    files, features = saved_files(folder)
-    opened = [(open_ipc(path), split) for path, split in files]
-    schema = opened[0][0][0]
-    if any(not each.equals(schema) for (each, _), _ in opened):
+    files, classes = saved_files(folder)
+    parts = [open_ipc(path) for path, _ in files]
+    schema = parts[0].schema
+    if any(not part.schema.equals(schema) for part in parts):
         raise TableError(f"the parts of {folder} do not have the same columns")
 
     def read(names: list[str]) -> Any:
-        return pyarrow().concat_tables([part(names) for (_, part), _ in opened])
+        return pyarrow().concat_tables([part.read(names) for part in parts])
 
     def splits() -> np.ndarray:
-        sizes = [part(schema.names[:1]).num_rows for (_, part), _ in opened]
-        return objects([split for (_, split), n in zip(opened, sizes) for _ in range(n)])
+        return objects([split for part, (_, split) in zip(parts, files) for _ in range(part.n_rows)])
 
-    more: dict[str, Any] = {
-        f"{name}_name": partial(_class_names, read, name, kinds) for name, kinds in features.items()
-    }
+    source = Source(schema, sum(part.n_rows for part in parts), read, str(folder))
+    more: dict[str, Any] = {f"{name}_name": partial(_class_names, source, name, k) for name, k in classes.items()}
     if any(split for _, split in files):
         more["split"] = splits
-    return content_of(schema, read, embedding, str(folder), more)
+    return content_of(source, embedding, more)
 
 
 def saved_files(folder: Path) -> tuple[list[tuple[Path, str]], dict[str, list[str]]]:
@@ -106,7 +103,7 @@ def _plain_name(name: str, folder: Path) -> str:
     return name
 
 
-def _class_names(read: Any, name: str, kinds: list[str]) -> np.ndarray:
+def _class_names(source: Source, name: str, classes: list[str]) -> np.ndarray:
     """Names of class numbers; -1 is how data sets write that a row has no label."""
-    numbers = read([name]).column(name).to_pylist()
-    return objects([None if number is None or number < 0 else kinds[number] for number in numbers])
+    numbers = source.table([name]).column(name).to_pylist()
+    return objects([None if number is None or number < 0 else classes[number] for number in numbers])
