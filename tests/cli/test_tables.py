@@ -159,6 +159,23 @@ def test_suggest_takes_the_labels_of_the_table_itself() -> None:
     )
 
 
+def test_before_the_first_label_suggest_begins_cold() -> None:
+    X, _ = rows(1)
+    EmbeddingTable(X, None, {"y": [None] * 40}).save("pool.arrow")
+    cold = call("suggest m.safetensors pool.arrow -n 5 --out next.csv")
+    assert call("suggest m.safetensors pool.arrow -n 5 -y y")["ids"] == cold["ids"]
+    assert call("suggest m.safetensors pool.arrow -n 5 --labels next.csv")["ids"] == cold["ids"]
+
+
+def test_fixed_options_leave_rows_without_a_label_out() -> None:
+    X, y = rows(1)
+    EmbeddingTable(X, None, {"y": [int(y[i]) if i < 12 else None for i in range(40)]}).save("t.arrow")
+    assert call("adapt m.safetensors t.arrow -y y --l2 0.5 -o a")["unlabeled"] == 0
+    expected = pro2.load("m.safetensors").set_params(l2=0.5).adapt(X[:12], y[:12])
+    np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-6)
+    assert call("adapt m.safetensors t.arrow -y y --validation t.arrow -o b")["unlabeled"] == 0
+
+
 def test_mistakes_with_labels_are_named() -> None:
     frame(1).to_parquet("t.parquet")
     Path("l.csv").write_text("id,label\nr0,1\nx.jpg,0\n", encoding="utf-8")

@@ -73,24 +73,24 @@ def adapt(
     extra: dict[str, Any] = {}
     without: list[EmbeddingTable] = []
     if target is not None:
-        table, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted.classes_)
-        X, without = table.embeddings, [rest] if len(rest) else []
-        provenance["target"] = facts(table, target, label, where) | {
-            "label_files": [each.name for each in labels or []]
-        }
+        few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted.classes_)
+        # A fixed penalty, fixed features or a validation set leave no use for rows without a label.
+        is_default = fitted.l2 == fitted.n_features == "auto" and validation is None
+        X, without = few.embeddings, [rest] if is_default else []
+        provenance["target"] = facts(few, target, label, where, labels)
     if unlabeled is not None:
         without.append(rows(unlabeled))
         provenance["unlabeled"] = facts(without[-1], unlabeled)
-    if without:
+    if any(map(len, without)):
         extra["X_unlabeled"] = np.concatenate([each.embeddings for each in without])
     if validation is not None:
-        table, y_val, _ = labelled_rows(rows(validation), validation, label or "label", classes=fitted.classes_)
-        extra |= {"X_val": table.embeddings, "y_val": y_val}
-        provenance["validation"] = facts(table, validation, label)
+        known, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted.classes_)
+        extra |= {"X_val": known.embeddings, "y_val": y_val}
+        provenance["validation"] = facts(known, validation, label)
     with working("adapting"):
         adapted = fitted.adapt(X, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
-    _report(adapted, y, len(extra.get("X_unlabeled", ())), out, as_json)
+    _report(adapted, y, sum(map(len, without)), out, as_json)
 
 
 def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) -> None:

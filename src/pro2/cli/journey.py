@@ -131,8 +131,9 @@ def labelled_rows(
     label: str | None,
     files: list[Path] | None = None,
     classes: np.ndarray | None = None,
+    needed: bool = True,
 ) -> tuple[EmbeddingTable, np.ndarray, EmbeddingTable]:
-    """The rows that have a label, their labels, and the rows that have none.
+    """The rows that have a label (at least one, if `needed`), their labels, and the rows that have none.
 
     Labels are in the column `label`, or in `files` and matched by id. `classes` of a model decide whether 1 is a text.
     """
@@ -140,7 +141,7 @@ def labelled_rows(
 
     values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
     y, mask = labelled(values)
-    if not mask.any():
+    if needed and not mask.any():
         where = " and ".join(map(str, files)) if files else f"column {label!r} of {path}"
         raise ValueError(
             f"{where} has no label for any of the {len(table)} rows; fill some in (`pro2 suggest` says which)"
@@ -178,14 +179,20 @@ def check_table(estimator: Any, table: EmbeddingTable, path: Path, force: bool) 
             raise ValueError(f"{error}, or pass --force if you know they agree") from None
 
 
-def facts(table: EmbeddingTable, path: Path, label: str | None = None, where: str | None = None) -> dict[str, Any]:
+def facts(
+    table: EmbeddingTable,
+    path: Path,
+    label: str | None = None,
+    where: str | None = None,
+    labels: list[Path] | None = None,
+) -> dict[str, Any]:
     """What a model file records about a table: enough to find it again and to recognise its backbone.
 
     The digest is that of the content which was read; of a table that nobody verified it is null.
     """
     from pro2.estimators.files import BACKBONE_KEYS
 
-    found = {
+    found: dict[str, Any] = {
         "file": path.name,
         "digest": table.origin_digest,
         "rows": len(table),
@@ -193,6 +200,8 @@ def facts(table: EmbeddingTable, path: Path, label: str | None = None, where: st
         "label": label,
         "where": where,
     }
+    if labels:
+        found["label_files"] = [each.name for each in labels]
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 

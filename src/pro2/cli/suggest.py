@@ -64,8 +64,8 @@ def suggest(
     check_table(fitted, table, pool, force)
     known = None
     if labels or label:
-        done, _, table = labelled_rows(table, pool, label, labels)
-        known = done.embeddings
+        done, _, table = labelled_rows(table, pool, label, labels, needed=False)
+        known = done.embeddings if len(done) else None
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with working(f"choosing among {len(table)} rows"):

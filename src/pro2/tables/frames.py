@@ -45,8 +45,10 @@ def read_frame(frame: Any, embedding: str | None) -> Content:
 
 def to_frame(table: EmbeddingTable) -> Any:
     """A pandas data frame: ids, columns, and one column per dimension."""
-    import pandas as pd
-
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("to_pandas needs pandas: pip install pandas") from error
     columns: dict[str, Any] = {"id": table.ids}
     columns |= {name: list(values) if values.ndim > 1 else values for name, values in table.columns.items()}
     wide = pd.DataFrame(table.embeddings, columns=wide_names(table.width, list(columns)))

@@ -11,7 +11,9 @@ import ast
 import difflib
 import operator
 import re
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,42 +89,36 @@ class _Filter:
     def __init__(self, expression: str, names: Sequence[str]) -> None:
         self.expression, self.names, self.known = expression, names, set(names)
         self.sides: list[_Side] = []
-        # One piece per token, so that a place in what Python parses leads back to a place in the filter.
-        tokens = self._tokens()
-        source = "".join(piece for piece, _ in tokens)
+        tokens = list(self._tokens())
         try:
-            tree = ast.parse(source.rstrip(), mode="eval")
+            tree = ast.parse("".join(piece for piece, _ in tokens).rstrip(), mode="eval")
         except SyntaxError as error:
-            raise self._misread(tokens, (error.offset or 0) - 1) from None
+            raise self._misread(tokens, error.offset or 0) from None
         self.mask = self._mask(tree.body)
 
     def _wrong(self, found: str, expected: str) -> TableError:
         shown = self.expression if len(self.expression) <= 200 else f"{self.expression[:200]}..."
         return TableError(f"where: {found} in {shown!r}; expected {expected}")
 
-    def _tokens(self) -> list[tuple[str, int]]:
-        """Pieces of source with `s0`, `s1`, ... for columns and values, each with its place in the filter."""
-        tokens: list[tuple[str, int]] = []
+    def _tokens(self) -> Iterator[tuple[str, int]]:
+        """Pieces of Python with `s0`, `s1`, ... for columns and values, each with its place in the filter."""
         at = brackets = nots = 0
         while at < len(self.expression):
             match = _TOKEN.match(self.expression, at)
             if match is None:
                 raise self._wrong(f"cannot read {self.expression[at : at + 10]!r}", "columns, numbers and quoted text")
             text, kind = match.group(), str(match.lastgroup)
-            tokens.append((self._piece(kind, text), at))
+            if kind in ("mark", "space") or text in _KEPT:
+                yield (" " if kind == "space" else f"{text} "), at
+            else:
+                self.sides.append(self._column_or_value(kind, text))
+                yield f"s{len(self.sides) - 1} ", at
             # What cannot nest deeply cannot exhaust a stack: brackets, and one "not" after the other.
             brackets += (text in "([") - (text in ")]") if kind == "mark" else 0
             nots = nots + 1 if text == "not" else nots if kind == "space" else 0
             if brackets + nots > _DEEPEST:
                 raise self._wrong(f"more than {_DEEPEST} nested parts", "a simpler filter")
             at = match.end()
-        return tokens
-
-    def _piece(self, kind: str, text: str) -> str:
-        if kind in ("mark", "space") or text in _KEPT:
-            return " " if kind == "space" else f"{text} "
-        self.sides.append(self._column_or_value(kind, text))
-        return f"s{len(self.sides) - 1} "
 
     def _column_or_value(self, kind: str, text: str) -> _Side:
         if kind == "number":
@@ -140,20 +136,18 @@ class _Filter:
         raise TableError(f"where: no column {name!r}; {hint}. A text value needs quotes: '{name}'")
 
     def _misread(self, tokens: list[tuple[str, int]], offset: int) -> TableError:
-        """What Python's parser stumbled over, in the words of the filter."""
+        """What Python's parser stumbled over, in the words of the filter; it counts characters from 1, 0 is the end."""
         pieces = [piece.strip() for piece, _ in tokens]
         for opening, closing in ("()", "[]"):
             if pieces.count(opening) > pieces.count(closing):
                 return self._wrong(f"found {opening!r} without its end", repr(closing))
-        written = 0
-        for piece, at in tokens:
-            written += len(piece)
-            if 0 <= offset < written and piece.strip():
-                found = self.expression[at:].split()[0][:40]
-                return self._wrong(
-                    f"cannot read {found!r} at character {at + 1}", "a comparison, 'and', 'or' or the end"
-                )
-        return self._wrong("the filter ends", "a column or a value")
+        ends = list(accumulate(len(piece) for piece, _ in tokens))
+        number = bisect_left(ends, offset) if offset else len(ends)
+        if number == len(ends):
+            return self._wrong("the filter ends", "a column or a value")
+        at = tokens[number][1]
+        found = self.expression[at:].split()[0][:40]
+        return self._wrong(f"cannot read {found!r} at character {at + 1}", "a comparison, 'and', 'or' or the end")
 
     def _mask(self, node: ast.expr) -> Mask:
         match node:
