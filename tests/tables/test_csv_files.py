@@ -120,7 +120,7 @@ def test_what_cannot_be_read_is_said_with_the_name_of_the_file(tmp_path: Path, t
     path = tmp_path / "odd.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message) as caught:
-        EmbeddingTable.open(path).verify()
+        EmbeddingTable.open(path)
     assert "odd.csv" in str(caught.value)
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -223,3 +226,18 @@ def test_unknown_suffix_and_missing_file(tmp_path: Path) -> None:
         EmbeddingTable.open(tmp_path / "t.arrow")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         make_table().save(tmp_path / "no" / "t.arrow")
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".parquet", ".npz", ".csv"])
+def test_repeated_ids_are_refused_at_the_door(tmp_path: Path, suffix: str) -> None:
+    """Files from elsewhere; in ours they cannot be."""
+    path = tmp_path / f"t{suffix}"
+    twice = pa.table({"id": ["a", "b", "a"], "e0": [0.5, 1.5, 2.5], "e1": [0.5, 0.25, 0.125]})
+    if suffix == ".npz":
+        np.savez(path, id=np.array(["a", "b", "a"]), X=np.ones((3, 2)))
+    elif suffix == ".csv":
+        path.write_text("id,e0,e1\na,0.5,1.5\nb,1.5,2.5\na,2.5,0.5\n", encoding="utf-8")
+    else:
+        pyarrow.feather.write_feather(twice, path) if suffix == ".arrow" else pyarrow.parquet.write_table(twice, path)
+    with pytest.raises(ValueError, match=rf"t\{suffix} repeats 1 id\(s\), e\.g\. 'a' 2 times"):
+        EmbeddingTable.open(path)

@@ -90,6 +90,13 @@ class Content:
             check_unique(ids, self.origin)
             return ids
 
+    def check_ids(self) -> None:
+        """Refuse repeated ids now; row numbers that stand in for ids are not made for it."""
+        with reading(self.origin):
+            given = self._ids()
+        if given is not None:
+            self.ids  # noqa: B018 - read for its check
+
     @property
     def names(self) -> list[str]:
         return list(self._columns)

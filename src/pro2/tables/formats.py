@@ -43,7 +43,9 @@ def read(path: Path, embedding: str | None, columns: Mapping[str, Any] | str | P
     suffix = path.suffix.lower()
     if path.is_dir():
         with reading(path):
-            return frames.read_folder(path, embedding)
+            content = frames.read_folder(path, embedding)
+            content.check_ids()
+            return content
     if suffix not in SUFFIXES:
         raise TableError(f"cannot open {path}: suffix {path.suffix!r}; expected one of {', '.join(sorted(SUFFIXES))}")
     if not path.is_file():
@@ -52,8 +54,10 @@ def read(path: Path, embedding: str | None, columns: Mapping[str, Any] | str | P
         raise TableError(f"columns is only for .npy files; {path.name} brings its own columns")
     with reading(path):
         content = arrays.read_npy(path, columns) if suffix == ".npy" else READERS[suffix](path, embedding)
-        if content.stored is None and carries_digest(path):
-            raise damaged(path, "the digest in it is out of place")
+        if content.stored is None:
+            if carries_digest(path):
+                raise damaged(path, "the digest in it is out of place")
+            content.check_ids()  # of our own files this was done when they were written
         return content
 
 

@@ -31,7 +31,9 @@ def read_object(data: Any, embedding: str | None) -> Content:
             "relation or a Hugging Face data set"
         )
     with reading(origin):
-        return read_memory(data, embedding, origin)
+        content = read_memory(data, embedding, origin)
+        content.check_ids()
+        return content
 
 
 def read_frame(frame: Any, embedding: str | None) -> Content:
