@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo test browser lint types imports docs bench results clean
+.PHONY: demo test fuzz browser lint types imports docs bench results clean
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ browser:
 
 test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Damaged files, hostile calls and kills, ten times as many as in the tests: 10,000 models, 5,000 moments, 20,000 calls.
+fuzz: $(VENV)/.dev
+	PRO2_FUZZ=10 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.tensors import pack, read_message, unpack
+from pro2.estimators.tensors import FormatError, pack, read_metadata
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -67,13 +67,21 @@ def export(
     return atomic_write(Path(path), writers[format], force)
 
 
+def is_export(path: Path) -> bool:
+    """Whether the file says that `export` wrote it; of safetensors files alone."""
+    try:
+        return path.is_file() and EXPORT_KEY in read_metadata(path)
+    except FormatError:
+        return False
+
+
 def describe_export(path: Path) -> dict[str, Any]:
     """What an exported ONNX or safetensors file says about itself."""
     try:
         if path.suffix == ".onnx":
             found = {each.key: each.value for each in _load_onnx(path).metadata_props}
         else:
-            found = unpack(read_message(path))[0]
+            found = read_metadata(path)
         facts = json.loads(found[EXPORT_KEY])
     except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pro2
 from pro2.estimators.files import KEY, _digest, is_model_file
@@ -201,10 +199,12 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
 def test_impossible_headers_allocate_nothing(tmp_path: Path, header: Any) -> None:
+    if isinstance(header, dict):  # so that it is taken for one of ours
+        header = {"__metadata__": {KEY: "{}"}, **header}
     path = header_file(tmp_path / "m", header, bytes(8))
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="is damaged"):
+        with pytest.raises(ValueError, match=f"{path} is (damaged|a safetensors file, but not)"):
             pro2.load(path)
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
@@ -266,42 +266,3 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path, intact: bytes
         found = outcome(tmp_path / "m", bytes(data))
         if found is not None:  # only white space of the header says nothing
             assert_equal(found, expected, tmp_path)
-
-
-@settings(max_examples=1000, deadline=None)
-@given(data=st.data())
-def test_random_edits_are_noticed_or_harmless(tmp_path_factory: Any, intact: bytes, data: Any) -> None:
-    at = data.draw(st.integers(0, len(intact)))
-    cut = data.draw(st.integers(0, 40))
-    new = data.draw(st.binary(max_size=40))
-    changed = intact[:at] + new + intact[at + cut :]
-    path = tmp_path_factory.getbasetemp() / "edited"
-    found = outcome(path, changed)
-    if found is not None:
-        assert_equal(found, outcome(path, intact), path.parent)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("$array"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["kind", "params", "fitted", "$array", "$labels", "$tuple", "$dict", "$record", "$float", "fields", "dtype",
-         "classes_", "coef_"]) | st.text(max_size=4), inner, max_size=4),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@settings(max_examples=500, deadline=None)
-@given(document=JSON)
-def test_random_documents_with_a_true_digest_are_refused(tmp_path_factory: Any, intact: bytes, document: Any) -> None:
-    path = tmp_path_factory.getbasetemp() / "forged"
-    path.write_bytes(intact)
-    rewrite(path, lambda d, t: d.update(object=document))
-    with pytest.raises(ValueError, match="is damaged"):
-        pro2.load(path)
-
-
-@settings(max_examples=500, deadline=None)
-@given(raw=st.binary(max_size=200), length=st.integers(0, 300))
-def test_random_bytes_are_refused(tmp_path_factory: Any, raw: bytes, length: int) -> None:
-    path = tmp_path_factory.getbasetemp() / "noise"
-    assert outcome(path, length.to_bytes(8, "little") + raw) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from pro2 import SourceMoments
 from pro2.estimators.files import describe, from_bytes
 from pro2.linalg.bases import krylov_basis
 from pro2.tables.embeddings import EmbeddingTable
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def _source(n=600, D=12, K=3, seed=0, dtype=np.float64):
@@ -116,13 +119,22 @@ def test_moments_files_are_as_safe_as_model_files(tmp_path):
     _same(SourceMoments.load(moments.save(path, force=True)), moments, rtol=0)
 
 
-def test_files_of_the_first_version_still_load(tmp_path):
+@pytest.mark.parametrize("name", ["moments-v0", "moments-v1"])
+def test_golden_files_load_for_ever(name):
+    moments = SourceMoments.load(GOLDEN / f"{name}.safetensors")
+    assert moments.classes == ("Wespe, große", "ant", "bee")
+    assert moments.weight.tolist() == [13, 14, 13]
+    y = np.arange(40) % 3
+    X = np.random.default_rng(0).standard_normal((40, 4)).round(2)
+    X[:, 0] += 2 * y
+    _same(moments, SourceMoments.from_arrays(X, np.array(["ant", "bee", "Wespe, große"])[y]))
+
+
+def test_odd_files_of_the_first_version_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     moments = SourceMoments.from_arrays(*_source())
     arrays = {name: getattr(moments, name) for name in ("weight", "mean", "scatter")}
-    save_file(arrays, tmp_path / "old", metadata={"format": "pro2-moments-1", "classes": "[0, 1, 2]"})
-    _same(SourceMoments.load(tmp_path / "old"), moments, rtol=0)
     arrays["mean"] = arrays["mean"][:2]
     save_file(arrays, tmp_path / "odd", metadata={"format": "pro2-moments-1", "classes": "[0, 1, 2]"})
     with pytest.raises(ValueError, match="odd is damaged"):

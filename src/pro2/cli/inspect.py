@@ -30,8 +30,7 @@ def inspect(
 
 def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
     from pro2.estimators.files import is_model_file
-    from pro2.estimators.tensors import read_metadata
-    from pro2.export import EXPORT_KEY
+    from pro2.export import is_export
 
     if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
         return lambda: _results(path)
@@ -39,7 +38,7 @@ def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
         raise FileNotFoundError(f"no file at {path}; {near(path)}")
     if path.is_file() and is_model_file(path):
         return lambda: _model(path)
-    if path.suffix == ".onnx" or (path.is_file() and EXPORT_KEY in read_metadata(path)):
+    if path.suffix == ".onnx" or is_export(path):
         return lambda: _export(path)
     return lambda: _table(open_table(path, None, embedding, verify=False))
 

@@ -19,7 +19,7 @@ import numpy as np
 from pro2.atomic import atomic_write
 from pro2.estimators.schema import check_object
 from pro2.estimators.state import from_document, to_document
-from pro2.estimators.tensors import FormatError, pack, parse_json, read_message, read_metadata, unpack
+from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
 
 KEY = "pro2.model"
 FORMAT_VERSION = 1
@@ -90,8 +90,10 @@ def _object(document: dict[str, Any], tensors: dict[str, np.ndarray], name: str)
 
 def is_model_file(path: Path) -> bool:
     """Whether the file says that it is one of ours; nothing else is checked."""
-    metadata = read_metadata(path) if path.is_file() else {}
-    return KEY in metadata or metadata.get("format") == OLD_MOMENTS
+    try:
+        return path.is_file() and _is_ours(read_metadata(path))
+    except FormatError:
+        return False
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -137,9 +139,16 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f"no model file at {path}; {_nearby(path)}")
     try:
-        return read_message(path)
+        ours = _is_ours(read_metadata(path))
     except FormatError as error:
         raise _damaged(path, error) from error
+    if not ours:  # said before the rest is read, however large it is
+        raise ValueError(f"{path} is a safetensors file, but not a pro2 model; make one with `pro2 fit`")
+    return path.read_bytes()
+
+
+def _is_ours(metadata: Mapping[str, str]) -> bool:
+    return KEY in metadata or metadata.get("format") == OLD_MOMENTS
 
 
 def _write(file: IO[bytes], message: bytes) -> None:
@@ -153,7 +162,7 @@ def _checked_message(message: bytes, name: str) -> tuple[dict[str, Any], dict[st
         if metadata.get("format") == OLD_MOMENTS:
             return _old_moments(metadata), tensors
         if KEY not in metadata:
-            raise ValueError(f"{name} is a safetensors file, but not a pro2 model; make one with `pro2 fit`")
+            raise FormatError("it has no description")
         document = _checked(parse_json(metadata[KEY], "description"), name)
         if document["digest"] != _digest(document, tensors):
             raise FormatError("its content does not match its digest")
@@ -182,7 +191,7 @@ def _document(estimator: Any, provenance: Mapping[str, Any] | None) -> tuple[str
         "provenance": _plain(dict(estimator.provenance if provenance is None else provenance)),
     }
     content["digest"] = _digest(content, tensors)
-    return json.dumps(content, sort_keys=True), tensors
+    return json.dumps(content, sort_keys=True, allow_nan=False), tensors
 
 
 def _checked_object(value: Any, tensors: dict[str, np.ndarray]) -> Any:
@@ -228,6 +237,10 @@ def _checked(document: Any, name: str) -> dict[str, Any]:
     missing = {"object", "provenance", "pro2_version", "digest"} - set(document)
     if missing or document["version"] < 1 or not isinstance(document["provenance"], dict):
         raise FormatError("its description is incomplete")
+    try:
+        _plain(document["provenance"])
+    except ValueError as error:  # JSON reads 1e999 as infinity
+        raise FormatError(str(error)) from error
     return document
 
 

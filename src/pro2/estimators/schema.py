@@ -140,7 +140,7 @@ KINDS = {
         },
         {**NAMES, "candidates_": list[tuple[str, float]], "shares_": Numbers("C", least=0.0)},
         {"projection": Part("Projection ProjectAndProbe", "D")},
-        agrees=lambda bank: bool(np.all(bank.targets_[:-1] < bank.targets_[1:])),
+        agrees=lambda bank: _bank_agrees(bank),
     ),
 }
 RECORDS = {
@@ -150,7 +150,10 @@ RECORDS = {
         agrees=lambda moments: moments.weight.sum() > 0,
     ),
     "AdaptationReport": Kind("pro2.estimators.adaptation_report", {}),
-    "LearningCurve": Kind("pro2.estimators.adaptation_report", {}),
+    "LearningCurve": Kind(
+        "pro2.estimators.adaptation_report",
+        {"n_per_class": Numbers("n", above=0.0), "error": Numbers("n"), "deviation": Numbers("n")},
+    ),
 }
 
 
@@ -229,6 +232,14 @@ def check_labels(items: list[Any], name: str) -> None:
         raise FormatError(f"{name} mixes texts and numbers, or has missing values")
     if len(set(items)) < len(items):
         raise FormatError(f"{name} has the same label twice")
+
+
+def _bank_agrees(bank: Any) -> bool:
+    """Targets are looked up in order, and heads act on as many features as the projection gives."""
+    projection = getattr(bank.projection, "projection_", bank.projection)
+    width = bank.n_features_in_ if projection is None else len(projection.components_)
+    used = width if bank.n_features is None else bank.n_features
+    return bool(np.all(bank.targets_[:-1] < bank.targets_[1:])) and bank.coef_.shape[-1] == used <= width
 
 
 def is_fitted_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -49,29 +49,21 @@ def unpack(message: bytes) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     return header.get("__metadata__") or {}, arrays
 
 
-def read_message(path: Path) -> bytes:
-    """The bytes of a file that is not too large to be one of ours."""
-    size = path.stat().st_size
-    if size > MAX_FILE:
-        raise FormatError(f"it has {size:,} bytes, more than the limit of {MAX_FILE:,}")
-    return path.read_bytes()
-
-
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts alone; empty when the file is not safetensors at all."""
-    try:
-        with path.open("rb") as file:
-            header = _read_header(file, path.stat().st_size)
-    except FormatError:
-        return {}
+    """The texts alone; nothing but the header is read. FormatError if there is none, or a limit is exceeded."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        _check_limits(size, length)
+        header = parse_json(file.read(length), "header")
     found = header.get("__metadata__") if isinstance(header, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def parse_json(raw: bytes | str, what: str) -> Any:
-    """JSON without doubled keys, however hostile the text."""
+    """JSON without doubled keys and without Python's own NaN, however hostile the text."""
     try:
-        return json.loads(raw, object_pairs_hook=_unique)
+        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"unreadable {what}: {str(error)[:100]}") from error
 
@@ -83,13 +75,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_header(file: IO[bytes], size: int) -> Any:
-    length = int.from_bytes(file.read(8), "little")
-    _check_limits(size, length)
-    return parse_json(file.read(length), "header")
+def _no_constant(name: str) -> Any:
+    raise FormatError(f"{name} is not JSON")
 
 
 def _check_limits(size: int, header: int) -> None:
+    if size > MAX_FILE:
+        raise FormatError(f"it has {size:,} bytes, more than the limit of {MAX_FILE:,}")
     if header > size - 8:
         raise FormatError("it is not a safetensors file, or was cut off")
     if header > MAX_HEADER:

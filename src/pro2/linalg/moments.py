@@ -69,6 +69,9 @@ class Moments:
             block = cls(labels, *_block_moments(xp, X, codes, weight, len(labels), part))
             total = block if total is None else total + block
         assert total is not None
+        with np.errstate(over="ignore"):
+            if not bool(xp.all(xp.isfinite(total.between_factor() ** 2))):
+                raise ValueError(_why_not_finite(xp, X, 0))
         return total
 
     @property
@@ -124,7 +127,7 @@ class Moments:
         step = other.mean - self.mean
         mean = self.mean + step * (other.weight / safe)[:, None]
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
-        lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
+        lift = step * xp.sqrt(self.weight * (other.weight / safe))[:, None]
         scatter = self.scatter + other.scatter
         scatter += lapack.product(xp.matrix_transpose(lift), lift)
         return type(self)(self.classes, weight, mean, scatter)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pro2.lab.experiments.results import _HEADER, _MAGIC, Failure, ResultStore
+from tests.mutators import attack
 
 
 def _columns(*keys: str) -> dict[str, list[object]]:
@@ -177,3 +178,15 @@ def test_a_length_beyond_the_file_is_not_believed(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert (store.finished, len(store.torn())) == (set(), 1)
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+def test_a_damaged_log_gives_right_rows_or_none(tmp_path: Path, fuzz_scale: int) -> None:
+    with ResultStore(tmp_path) as store:
+        for i in range(6):
+            store.append(f"b{i}", {"key": [f"k{i}", f"l{i}"], "accuracy": [0.25 * i, None]}, 0.5)
+        store.append_failure(Failure(("m",), {"data": "d"}, "ValueError: no", "Traceback"))
+    (segment,) = (tmp_path / "log").iterdir()
+    counts = attack("tests/lab/experiments/damage.py:reads_only_what_was_written", segment, n=300 * fuzz_scale, seed=0)
+    assert counts["passed"] > 0

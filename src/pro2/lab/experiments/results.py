@@ -196,7 +196,7 @@ class ResultStore:
 
 
 def _payloads(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
-    """Contents of whole records from `start` on, each with the offset after it; stops at the first that is not whole."""
+    """Contents of whole records from `start`, each with the offset after it; stops at the first that is not whole."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(start)
