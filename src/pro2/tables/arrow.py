@@ -114,19 +114,29 @@ def read_parquet(path: Path, embedding: str | None) -> Content:
     file = pq.ParquetFile(path, memory_map=True, read_dictionary=texts, page_checksum_verification=True)
 
     def read(names: list[str]) -> Any:
-        for name in names:
-            check_size(path, name, _unpacked(file.metadata, name, schema.field(name).type))
-        return file.read(columns=names)
+        kinds = [schema.field(name).type for name in names]
+        check_size(path, names[0], file.metadata.num_rows * sum(map(_row_bytes, kinds)))
+        if not any(map(_is_ragged, kinds)):
+            return file.read(columns=names)
+        # How much such a column unpacks to shows only on the way.
+        batches, size = [], 0
+        for batch in file.iter_batches(columns=names):
+            batches.append(batch)
+            size += batch.nbytes
+            check_size(path, names[0], size)
+        return pyarrow().Table.from_batches(batches) if batches else schema.empty_table().select(names)
 
     return content_of(Source(schema, file.metadata.num_rows, read, str(path)), embedding)
 
 
-def _unpacked(metadata: Any, name: str, kind: Any) -> int:
-    """Bytes of a column in memory, by what the footer declares."""
-    size = max(1, kind.value_type.bit_width // 8) if is_list(kind) else 8
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    parts = [group.column(i) for group in groups for i in range(group.num_columns)]
-    return sum(size * part.num_values for part in parts if f"{part.path_in_schema}.".startswith(f"{name}."))
+def _is_ragged(kind: Any) -> bool:
+    return is_list(kind) and not pyarrow().types.is_fixed_size_list(kind)
+
+
+def _row_bytes(kind: Any) -> int:
+    """Bytes of one row in memory, as far as its type tells."""
+    fixed = is_list(kind) and not _is_ragged(kind)
+    return kind.list_size * max(1, kind.value_type.bit_width // 8) if fixed else 8
 
 
 def read_memory(data: Any, embedding: str | None, origin: str) -> Content:

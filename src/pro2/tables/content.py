@@ -68,7 +68,11 @@ class Content:
     @cached_property
     def blocks(self) -> list[np.ndarray]:
         with reading(self.origin):
-            return [read_only(block) for block in self._blocks()]
+            blocks = [read_only(block) for block in self._blocks()]
+            n_rows = sum(map(len, blocks))
+            if n_rows != self.shape[0]:
+                raise damaged(self.origin, f"{n_rows} rows of embeddings where {self.shape[0]} are declared")
+            return blocks
 
     @cached_property
     def starts(self) -> np.ndarray:

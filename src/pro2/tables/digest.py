@@ -15,7 +15,10 @@ from pro2.tables.columns import filled, text_bytes
 from pro2.tables.errors import damaged
 
 _ENDS = 1 << 20
-_DESCRIPTION = re.compile(rb'digest\\*":\\*"sha256:[0-9a-f]{64}\\*",\\*"provenance')
+# Two places of our description: damage that hides one of them leaves the other.
+_DESCRIPTION = re.compile(
+    rb'digest\\*":\\*"sha256:[0-9a-f]{64}\\*",\\*"provenance|\\*",\\*"seal\\*":\\*"[0-9a-f]{16}\\*"\}'
+)
 
 
 class Digest:
