@@ -98,7 +98,7 @@ def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.M
 
 MISTAKES = {
     "column": (["fit", "source.arrow", "-y", "Y", "-o", "m"], "no column 'Y'", "y"),
-    "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers a row", "one value a row"),
+    "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers per row", "one value per row"),
     "where column": (["fit", "source.arrow", "-y", "y", "-w", "splt == 0", "-o", "m"], "splt", "split"),
     "where nothing": (["fit", "source.arrow", "-y", "y", "-w", "split == 9", "-o", "m"], "no row of", "split == 9"),
     "where empty": (["fit", "source.arrow", "-y", "y", "-w", "", "-o", "m"], "where", ""),
