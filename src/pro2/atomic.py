@@ -72,7 +72,7 @@ def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
         return None
     if not stat.S_ISREG(found):
         kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")
-        raise FileExistsError(f"{path} is {kind}, which is never replaced; choose another name")
+        raise FileExistsError(f"{path} is {kind}, which is never replaced; give another file name")
     if not force:
         raise FileExistsError(f"{path} exists; choose another name or pass force=True")
     return stat.S_IMODE(found)
