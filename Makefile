@@ -30,9 +30,10 @@ browser:
 test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Damaged files, hostile calls and kills, ten times as many as in the tests: 10,000 models, 5,000 moments, 20,000 calls.
+# Damaged files, hostile calls and kills, 12 times as many as in the tests: 12,000 models, 6,000 moments, 10,000 tables,
+# 3,600 logs, 24,000 calls, 240 kills.
 fuzz: $(VENV)/.dev
-	PRO2_FUZZ=10 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
+	PRO2_FUZZ=12 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

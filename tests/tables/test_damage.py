@@ -27,6 +27,7 @@ CHECKS = {
 }  # cases per file in the suite; PRO2_FUZZ multiplies
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("check", CHECKS)
 def test_damage_is_refused_by_name_or_harmless(tmp_path: Path, check: str, fuzz_scale: int) -> None:
     for path in write_targets(tmp_path)[check]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pro2.cli.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -147,11 +149,11 @@ def _engine(
 
 def _summary(done: Extraction, backbone: str) -> None:
     state = "already complete" if done.was_complete else "written"
-    typer.echo(f"{done.path}: {done.n_rows} rows, {backbone}, {state}")
+    typer.echo(visible(f"{done.path}: {done.n_rows} rows, {backbone}, {state}"))
     if done.skipped:
         from pro2.embed.extract import skipped_file
 
-        typer.echo(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why")
+        typer.echo(visible(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why"))
 
 
 class _Report:

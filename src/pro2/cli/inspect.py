@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 
+_WHAT = {
+    "ProjectAndProbe": "model",
+    "LinearClassifier": "adapted classifier",
+    "Projection": "projection",
+    "Probe": "probe",
+    "ProbeBank": "bank of probes",
+    "SourceMoments": "source moments",
+}
+
+
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, model, adapted classifier, exported head or results folder.")],
     embedding: Embedding = None,
@@ -26,20 +37,26 @@ def inspect(
         found = _reader(file, embedding)()
     lines = [line for key, value in found.items() for line in f"{key:<16} {_text(value)}".split("\n")]
     tell({"file": str(file), **found}, lines, as_json)
+    if found.get("intact") is False:
+        raise typer.Exit(1)
 
 
 def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
     from pro2.estimators.files import is_model_file
     from pro2.export import is_export
 
-    if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return lambda: _results(path)
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {near(path)}")
+    if (path / "job.json").is_file():
+        return lambda: _unfinished(path)
+    if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        return lambda: _results(path)
     if path.is_file() and is_model_file(path):
         return lambda: _model(path)
-    if path.suffix == ".onnx" or is_export(path):
+    if path.suffix in (".onnx", ".pt") or is_export(path):
         return lambda: _export(path)
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet") and embedding is None:
+        return lambda: _table_or_list(path)
     return lambda: _table(open_table(path, None, embedding, verify=False))
 
 
@@ -47,8 +64,41 @@ def _model(path: Path) -> dict[str, Any]:
     from pro2.estimators.files import describe
 
     found = describe(path)
-    what = {"ProjectAndProbe": "model", "LinearClassifier": "adapted classifier"}
-    return {"what": what.get(found["kind"], found["kind"]), **found, "intact": True}
+    return {"what": _WHAT[found["kind"]], **found, "intact": True}
+
+
+def _unfinished(path: Path) -> dict[str, Any]:
+    from pro2.embed.parts import describe_parts
+
+    return {"what": "unfinished embedding", **describe_parts(path)}
+
+
+def _table_or_list(path: Path) -> dict[str, Any]:
+    """Predictions, suggestions and lists of left-out images have no embedding: their columns are all there is."""
+    from pro2.tables.errors import TableError
+
+    try:
+        return _table(open_table(path, None, None, verify=False))
+    except TableError as error:
+        with contextlib.suppress(ValueError, OSError, ImportError):
+            return {"what": "list without embeddings", **_columns_of(path)}
+        raise error from None  # it is no list either: the first message says why
+
+
+def _columns_of(path: Path) -> dict[str, Any]:
+    if path.suffix.lower() == ".parquet":
+        import pyarrow.parquet
+
+        file = pyarrow.parquet.read_table(path)
+        return {
+            "rows": file.num_rows,
+            "columns": {name: str(file.schema.field(name).type) for name in file.schema.names},
+        }
+    from pro2.tables.csv_files import read_columns
+
+    columns = read_columns(path)
+    described = {name: f"{_kind(values)}, {_spread(values)}" for name, values in columns.items()}
+    return {"rows": len(next(iter(columns.values()))), "columns": described}
 
 
 def _export(path: Path) -> dict[str, Any]:

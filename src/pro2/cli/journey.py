@@ -160,6 +160,11 @@ def load_estimator(path: Path, needs: str, command: str) -> Any:
     if not hasattr(estimator, needs):
         made = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[needs]
         raise ValueError(f"{path} holds a {type(estimator).__name__}; `pro2 {command}` needs a file made by {made}")
+    if hasattr(estimator, "targets_"):
+        raise ValueError(
+            f"{path} holds a bank of {len(estimator.targets_)} heads, one for each target, and `pro2 {command}` needs "
+            "one classifier; use it from Python: pro2.load(...).predict(X, target=...)"
+        )
     return estimator
 
 
@@ -207,12 +212,9 @@ def facts(
 
 def check_out(path: Path, force: bool) -> None:
     """Before the work, not after it: an output that cannot be written."""
-    if path.is_dir():
-        raise IsADirectoryError(f"--out {path} is a folder; give a file name")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists; choose another --out or pass --force")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"folder {path.parent} does not exist; create it first")
+    from pro2.atomic import check_target
+
+    check_target(path, force)
 
 
 def near(path: Path) -> str:
