@@ -1,0 +1,125 @@
+"""The journal: one append-only table of events in SQLite. What `append` has returned is on disk.
+
+Write-ahead log, every commit flushed (`synchronous=FULL`): a killed process, and a machine that loses power, keep all
+that was acknowledged. One process at a time: the lock goes with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from pro2.label.events import Event
+
+VERSION = 1
+_APPLICATION = 0x70726F32  # "pro2": tells our files from other SQLite files
+_TABLE = """
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, annotator TEXT NOT NULL,
+    id TEXT, label TEXT, info TEXT NOT NULL)
+"""
+_UPGRADES: dict[int, str] = {}
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_FSYNC")
+
+
+class JournalFull(OSError):
+    """The disk took no more; nothing of the refused action was kept."""
+
+
+class Journal:
+    """The events of one session.
+
+    Parameters
+    ----------
+    path : Path
+        Made when it is not there. Readable by its owner alone: it holds the token of the page.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _touch_private(path)
+        # one connection for all threads; its owner keeps them apart with a lock of its own
+        self._db = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("BEGIN IMMEDIATE")  # takes the lock now, not at the first label
+            self._upgrade()
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise self._refusal(error) from error
+            raise ValueError(
+                f"{self.path} is in use by another `pro2 label`: go on in its page, or end that process first"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self.path} is not a journal of `pro2 label`: move it away to start anew") from error
+
+    def _upgrade(self) -> None:
+        (application,), (version,) = (self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+        tables = [name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if not tables:
+            self._db.execute(_TABLE)
+        elif application != _APPLICATION:
+            raise ValueError(f"{self.path} is a database of another program: move it away to start anew")
+        elif version > VERSION:
+            raise ValueError(
+                f"{self.path} has journal version {version}, this pro2 reads up to {VERSION}: pip install --upgrade pro2"
+            )
+        else:
+            for step in range(version, VERSION):
+                self._db.execute(_UPGRADES[step])
+        self._db.execute(f"PRAGMA application_id={_APPLICATION}")
+        self._db.execute(f"PRAGMA user_version={VERSION}")
+
+    def append(self, events: Iterable[Event]) -> list[Event]:
+        """Write events in one transaction, all or none; returns them with their place in the journal."""
+        kept = []
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for event in events:
+                event = replace(event, time=event.time or time.time())
+                row = (event.time, event.kind, event.annotator, event.id, event.label, json.dumps(dict(event.info)))
+                done = self._db.execute(
+                    "INSERT INTO events (time, kind, annotator, id, label, info) VALUES (?, ?, ?, ?, ?, ?)", row
+                )
+                kept.append(replace(event, seq=int(done.lastrowid or 0)))
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise self._refusal(error) from error
+        return kept
+
+    def _refusal(self, error: sqlite3.Error) -> OSError:
+        if error.sqlite_errorname in _FULL:
+            return JournalFull("the disk is full: the last action was not saved, everything before it was")
+        return OSError(f"the journal cannot be written ({error}): the last action was not saved")
+
+    def events(self) -> list[Event]:
+        """All events, oldest first."""
+        rows = self._db.execute("SELECT kind, annotator, id, label, info, time, seq FROM events ORDER BY seq")
+        return [Event(kind, who, id_, label, json.loads(info), "", when, seq) for kind, who, id_, label, info, when, seq in rows]
+
+    def close(self) -> None:
+        """Fold the log into the file and let go of the lock."""
+        self._db.close()
+
+
+def _touch_private(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"folder {path.parent} does not exist; create it first")
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

@@ -1,0 +1,214 @@
+"""A labelling session: events in, next items and figures out. No web, no files, no threads, no clock of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pro2.label import words
+from pro2.label.board import Board, Given
+from pro2.label.estimate import Accuracy, Verdict, accuracy, growth
+from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
+from pro2.label.fitting import Fitted, Labelled
+from pro2.label.pool import Pool
+
+LEASE = 900.0  # seconds after which a row in idle hands may go to somebody else
+MORE = 10  # the page says what this many further labels would bring
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How items are handed out.
+
+    Attributes
+    ----------
+    random : float
+        Share of the items that chance chooses: accuracy is measured on them.
+    overlap : float
+        Share of the items that go to a second person, to see whether people agree.
+    annotators : tuple of str
+        Who may label; a single empty name when one person works alone.
+    seed : int
+        Of the random draws.
+    """
+
+    random: float = 0.25
+    overlap: float = 0.0
+    annotators: tuple[str, ...] = ("",)
+    seed: int = 0
+
+
+class Session:
+    """The labels of a pool, the model they make, and what comes next.
+
+    Parameters
+    ----------
+    pool : Pool
+    classes : sequence of str
+        Known at the start; more can be added.
+    settings : Settings
+    """
+
+    def __init__(self, pool: Pool, classes: Sequence[str], settings: Settings = Settings()) -> None:
+        self.pool, self.settings = pool, settings
+        self.board = Board(pool.row_of, classes)
+        self.fitted = Fitted()
+        self.history: dict[int, Accuracy] = {}
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Take events into account, in their order."""
+        for event in events:
+            self.board.apply(event)
+            if event.kind == "figure":
+                self._remember(Accuracy(*(event.info[name] for name in ("value", "low", "high", "n"))), event.info["labels"])
+
+    def adopt(self, fitted: Fitted) -> None:
+        """A newer model takes the place of the last one."""
+        self.fitted = fitted
+
+    def labelled(self, now: float = 0.0) -> Labelled:
+        """What a refit needs to know, as it is at this moment."""
+        held = [row for rows in self.board.held.values() for row in rows if row not in self.board.labels]
+        return Labelled(
+            np.fromiter(self.board.labels, dtype=np.intp),
+            list(self.board.labels.values()),
+            self.board.random,
+            np.flatnonzero(self._free(now)),
+            np.array(sorted(set(held)), dtype=np.intp),
+        )
+
+    def give(self, annotator: str, n: int, now: float) -> list[Event]:
+        """Events that bring this person's hands up to n rows; empty when they hold as many or nothing is left."""
+        events: list[Event] = []
+        taken = set(self.board.held.get(annotator, {}))
+        while len(taken) < n:
+            found = self._next(annotator, self.board.n_given[annotator] + len(events), taken, now)
+            if found is None:
+                break
+            row, draw = found
+            taken.add(row)
+            guess = self.fitted.guess(row)
+            info = {"draw": draw, "n": self.fitted.n, "guess": None if guess is None else guess[0]}
+            events.append(Event("give", annotator, self.pool.ids[row], info=info, time=now))
+        return events
+
+    def _next(self, annotator: str, number: int, taken: set[int], now: float) -> tuple[int, str] | None:
+        """The row that this person's item `number` is, and why."""
+        if _due(number, self.settings.overlap):
+            open_rows = [row for row in self._for_second_opinion(annotator) if row not in taken]
+            if open_rows:
+                return open_rows[0], SECOND
+        free = self._free(now)
+        free[list(taken)] = False
+        if not _due(number, self.settings.random):
+            for row in self.fitted.queue:
+                if free[row]:
+                    return row, CHOSEN
+        # chance also fills in while no suggestions are ready: such rows are as good for measuring as any others
+        rows = np.flatnonzero(free)
+        if not len(rows):
+            return None
+        rng = np.random.default_rng([self.settings.seed, self.settings.annotators.index(annotator), number])
+        return int(rng.choice(rows)), RANDOM
+
+    def _free(self, now: float) -> np.ndarray:
+        """Rows that nobody has labelled, skipped or in their hands."""
+        free = np.ones(len(self.pool), dtype=bool)
+        free[list(self.board.labels)] = False
+        free[self.board.skipped] = False
+        for rows in self.board.held.values():
+            free[[row for row, given in rows.items() if now - given.time < LEASE]] = False
+        return free
+
+    def _for_second_opinion(self, annotator: str) -> list[int]:
+        """Rows that exactly one other person has labelled, the oldest first."""
+        opinions = {row: self.board.opinions(row) for row in self.board.labels}
+        elsewhere = {row for who, rows in self.board.held.items() if who != annotator for row in rows}
+        return [row for row, said in opinions.items() if len(said) == 1 and annotator not in said and row not in elsewhere]
+
+    def item(self, row: int) -> dict[str, Any]:
+        """A row as the page shows it, with the model's guess."""
+        guess = self.fitted.guess(row)
+        found = self.pool.describe(row)
+        found["guess"], found["sure"] = (None, None) if guess is None else (guess[0], round(guess[1], 4))
+        return found
+
+    def hands(self, annotator: str) -> list[Given]:
+        """What this person holds, in the order in which it comes up."""
+        return list(self.board.held.get(annotator, {}).values())
+
+    def verdicts(self) -> list[Verdict]:
+        """The newest and the first verdict on every random row that has any."""
+        found = []
+        for given in self.board.random:
+            fresh = self.fitted.judged.get(given.row)
+            label, n = (given.guess, given.n) if fresh is None else (fresh.label, fresh.n)
+            if label is not None or fresh is not None:
+                truth = self.board.labels[given.row]
+                found.append(Verdict(label == truth, n, given.guess == truth, given.n))
+        return found
+
+    def figure_event(self) -> Event | None:
+        """What the page shows now, for the journal, when the number of labels has changed since the last one."""
+        found = accuracy(self.verdicts())
+        if found is None or self.history.get(self.fitted.n) == found:
+            return None
+        return Event("figure", info={**vars(found), "labels": self.fitted.n})
+
+    def _remember(self, found: Accuracy, n_labels: int) -> None:
+        """After an undo, what was shown for more labels than there are now is history that did not happen."""
+        self.history = {n: each for n, each in self.history.items() if n < n_labels} | {n_labels: found}
+
+    def figures(self) -> dict[str, Any]:
+        """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
+        verdicts, board = self.verdicts(), self.board
+        now = accuracy(verdicts)
+        rise = growth(verdicts, max(2, len(board.classes)))
+        n_twice, disputed = board.twice()
+        passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
+        return {
+            "labels": len(board.labels),
+            "rows": len(self.pool),
+            "skipped": len(board.skipped),
+            "learned": self.fitted.n,
+            "accuracy": None if now is None else vars(now),
+            "history": [{"labels": n, **vars(each)} for n, each in sorted(self.history.items())],
+            "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),
+            "shares": self.shares(),
+            "agreement": {"twice": n_twice, "disputed": len(disputed)},
+            "advice": words.advice(now, rise, len(board.labels), self.settings.random, self.doubtful_class()),
+            "basis": words.basis(now, self.settings.random, len(passed)),
+        }
+
+    def shares(self) -> list[dict[str, Any]]:
+        """For each class its share of the guesses for unlabelled rows, and how many labels it has."""
+        labels = Counter(self.board.labels.values())
+        rest = self.rest()
+        counts = np.bincount(self.fitted.top[rest], minlength=len(self.fitted.names)) if self.fitted.names else []
+        share = {name: float(count) / max(1, len(rest)) for name, count in zip(self.fitted.names, counts)}
+        return [{"name": name, "share": share.get(name, 0.0), "labels": labels[name]} for name in self.board.classes]
+
+    def rest(self) -> np.ndarray:
+        """Rows without a label."""
+        left = np.ones(len(self.pool), dtype=bool)
+        left[list(self.board.labels)] = False
+        return np.flatnonzero(left)
+
+    def doubtful_class(self) -> str | None:
+        """The class whose guesses hold clearly more of the expected errors than the others'; None when none does."""
+        if not self.fitted.names:
+            return None
+        rest = self.rest()
+        doubt = np.bincount(self.fitted.top[rest], weights=1.0 - self.fitted.sure[rest], minlength=len(self.fitted.names))
+        worst = int(doubt.argmax())
+        stands_out = doubt[worst] > 1.5 * doubt.sum() / len(doubt)
+        return self.fitted.names[worst] if stands_out else None
+
+
+def _due(number: int, share: float) -> bool:
+    """Whether item `number` (from 0) belongs to a share that is spread evenly over all items."""
+    return int((number + 1) * share + 1e-9) > int(number * share + 1e-9)
