@@ -90,10 +90,9 @@ class Board:
             actions.append([event])
 
     def _do(self, row: int | None, event: Event) -> None:
-        if event.kind == "class":
-            if event.label is not None and event.label not in self.classes:
-                self.classes.append(event.label)
-        elif row is not None:
+        if event.label is not None and event.label not in self.classes:
+            self.classes.append(event.label)  # a label of an earlier session brings its class along
+        if event.kind != "class" and row is not None:
             who = SETTLED if event.kind == "settle" else event.annotator
             label = None if event.kind == "skip" else event.label
             self._answers.setdefault(row, {}).setdefault(who, []).append(Answer(label, event.time, event.seq))
@@ -107,7 +106,7 @@ class Board:
         for event in reversed(actions.pop()):
             if event.kind == "class":
                 self._drop_class(str(event.label))
-            elif event.id in self._row_of:
+            elif event.id is not None and event.id in self._row_of:
                 self._take_back(self._row_of[event.id], event)
 
     def _take_back(self, row: int, event: Event) -> None:
@@ -121,7 +120,9 @@ class Board:
 
     def _drop_class(self, name: str) -> None:
         """A class that somebody else has used meanwhile stays."""
-        used = any(each.label == name for people in self._answers.values() for stack in people.values() for each in stack)
+        used = any(
+            each.label == name for people in self._answers.values() for stack in people.values() for each in stack
+        )
         if name in self.classes and not used:
             self.classes.remove(name)
 
@@ -160,7 +161,9 @@ class Board:
 
     def opinions(self, row: int) -> dict[str, str]:
         """Each person's label of a row; skips and the settled label are left out."""
-        return {who: str(each.label) for who, each in self.answers(row).items() if who != SETTLED and each.label is not None}
+        return {
+            who: str(each.label) for who, each in self.answers(row).items() if who != SETTLED and each.label is not None
+        }
 
     def is_settled(self, row: int) -> bool:
         """Whether somebody has decided the row for all."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from pro2.estimators.adaptation_report import wilson_interval
 
-# error(n) = floor + slope / sqrt(n + K) with n labels and K classes. On the tables of docs/results/label.md the slope is
-# near one half; the few random rows of a session correct that expectation slowly.
+# error(n) = floor + slope / sqrt(n + K) with n labels and K classes. On the tables of docs/results/label.md the slope
+# is near one half; the few random rows of a session correct that expectation slowly.
 TYPICAL_SLOPE, SLOPE_SPREAD = 0.5, 0.5
 
 

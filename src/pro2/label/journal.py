@@ -16,14 +16,23 @@ from pathlib import Path
 
 from pro2.label.events import Event
 
-VERSION = 1
+VERSION = 2
 _APPLICATION = 0x70726F32  # "pro2": tells our files from other SQLite files
 _TABLE = """
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, annotator TEXT NOT NULL,
-    id TEXT, label TEXT, info TEXT NOT NULL)
+    id TEXT, label TEXT, info TEXT NOT NULL, key TEXT NOT NULL DEFAULT '')
 """
-_UPGRADES: dict[int, str] = {}
+_INDEX = "CREATE INDEX by_key ON events (key)"
+# What makes a journal of a version one of the next. Version 1 had no keys: each of its events was an action of its own.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE events ADD COLUMN key TEXT NOT NULL DEFAULT ''",
+        "UPDATE events SET key = 'event-' || seq WHERE kind IN ('label', 'settle', 'skip', 'class')",
+        _INDEX,
+    )
+}
+_INSERT = "INSERT INTO events (time, kind, annotator, id, label, info, key) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_FSYNC")
 
 
@@ -69,21 +78,28 @@ class Journal:
             raise ValueError(f"{self.path} is not a journal of `pro2 label`: move it away to start anew") from error
 
     def _upgrade(self) -> None:
-        (application,), (version,) = (self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+        (application,), (version,) = (
+            self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
         tables = [name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         if not tables:
             self._db.execute(_TABLE)
+            self._db.execute(_INDEX)
         elif application != _APPLICATION:
             raise ValueError(f"{self.path} is a database of another program: move it away to start anew")
         elif version > VERSION:
             raise ValueError(
-                f"{self.path} has journal version {version}, this pro2 reads up to {VERSION}: pip install --upgrade pro2"
+                f"{self.path} has journal version {version}, this pro2 reads up to {VERSION}: "
+                "pip install --upgrade pro2"
             )
         else:
-            for step in range(version, VERSION):
-                self._db.execute(_UPGRADES[step])
+            for statement in (each for step in range(version, VERSION) for each in _UPGRADES[step]):
+                self._db.execute(statement)
         self._db.execute(f"PRAGMA application_id={_APPLICATION}")
         self._db.execute(f"PRAGMA user_version={VERSION}")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
     def append(self, events: Iterable[Event]) -> list[Event]:
         """Write events in one transaction, all or none; returns them with their place in the journal."""
@@ -93,9 +109,7 @@ class Journal:
             for event in events:
                 event = replace(event, time=event.time or time.time())
                 row = (event.time, event.kind, event.annotator, event.id, event.label, json.dumps(dict(event.info)))
-                done = self._db.execute(
-                    "INSERT INTO events (time, kind, annotator, id, label, info) VALUES (?, ?, ?, ?, ?, ?)", row
-                )
+                done = self._db.execute(_INSERT, (*row, event.key))
                 kept.append(replace(event, seq=int(done.lastrowid or 0)))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -111,8 +125,15 @@ class Journal:
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
-        rows = self._db.execute("SELECT kind, annotator, id, label, info, time, seq FROM events ORDER BY seq")
-        return [Event(kind, who, id_, label, json.loads(info), "", when, seq) for kind, who, id_, label, info, when, seq in rows]
+        rows = self._db.execute("SELECT kind, annotator, id, label, info, key, time, seq FROM events ORDER BY seq")
+        return [
+            Event(kind, who, id_, label, json.loads(info), key, when, seq)
+            for kind, who, id_, label, info, key, when, seq in rows
+        ]
+
+    def knows(self, key: str) -> bool:
+        """Whether an action of that key was kept before."""
+        return self._db.execute("SELECT 1 FROM events WHERE key = ? LIMIT 1", (key,)).fetchone() is not None
 
     def close(self) -> None:
         """Fold the log into the file and let go of the lock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Protocol
@@ -39,12 +39,15 @@ class Pool:
         The column to show as the text of a row.
     hidden : sequence of str
         Columns that are not shown: the folder name would give the label away.
+    title : str
+        What the page calls the pool.
     """
 
     table: EmbeddingTable
     pictures: Pictures | None = None
     text: str | None = None
-    hidden: Sequence[str] = field(default_factory=tuple)
+    hidden: Sequence[str] = ()
+    title: str = "the pool"
 
     def __len__(self) -> int:
         return len(self.table)

@@ -17,6 +17,7 @@ from pro2.label.fitting import Fitted, Labelled
 from pro2.label.pool import Pool
 
 LEASE = 900.0  # seconds after which a row in idle hands may go to somebody else
+FEWEST = 4  # random rows before an accuracy is shown
 MORE = 10  # the page says what this many further labels would bring
 
 
@@ -42,6 +43,9 @@ class Settings:
     seed: int = 0
 
 
+ALONE = Settings()
+
+
 class Session:
     """The labels of a pool, the model they make, and what comes next.
 
@@ -53,7 +57,7 @@ class Session:
     settings : Settings
     """
 
-    def __init__(self, pool: Pool, classes: Sequence[str], settings: Settings = Settings()) -> None:
+    def __init__(self, pool: Pool, classes: Sequence[str], settings: Settings = ALONE) -> None:
         self.pool, self.settings = pool, settings
         self.board = Board(pool.row_of, classes)
         self.fitted = Fitted()
@@ -64,7 +68,9 @@ class Session:
         for event in events:
             self.board.apply(event)
             if event.kind == "figure":
-                self._remember(Accuracy(*(event.info[name] for name in ("value", "low", "high", "n"))), event.info["labels"])
+                self._remember(
+                    Accuracy(*(event.info[name] for name in ("value", "low", "high", "n"))), event.info["labels"]
+                )
 
     def adopt(self, fitted: Fitted) -> None:
         """A newer model takes the place of the last one."""
@@ -91,10 +97,14 @@ class Session:
                 break
             row, draw = found
             taken.add(row)
-            guess = self.fitted.guess(row)
-            info = {"draw": draw, "n": self.fitted.n, "guess": None if guess is None else guess[0]}
-            events.append(Event("give", annotator, self.pool.ids[row], info=info, time=now))
+            events.append(self.given(annotator, row, draw, now))
         return events
+
+    def given(self, annotator: str, row: int, draw: str, now: float) -> Event:
+        """The event of handing a row to somebody, with what the model says before it learns from it."""
+        guess = self.fitted.guess(row)
+        info = {"draw": draw, "n": self.fitted.n, "guess": None if guess is None else guess[0]}
+        return Event("give", annotator, self.pool.ids[row], info=info, time=now)
 
     def _next(self, annotator: str, number: int, taken: set[int], now: float) -> tuple[int, str] | None:
         """The row that this person's item `number` is, and why."""
@@ -128,13 +138,16 @@ class Session:
         """Rows that exactly one other person has labelled, the oldest first."""
         opinions = {row: self.board.opinions(row) for row in self.board.labels}
         elsewhere = {row for who, rows in self.board.held.items() if who != annotator for row in rows}
-        return [row for row, said in opinions.items() if len(said) == 1 and annotator not in said and row not in elsewhere]
+        return [
+            row for row, said in opinions.items() if len(said) == 1 and annotator not in said and row not in elsewhere
+        ]
 
     def item(self, row: int) -> dict[str, Any]:
         """A row as the page shows it, with the model's guess."""
         guess = self.fitted.guess(row)
         found = self.pool.describe(row)
-        found["guess"], found["sure"] = (None, None) if guess is None else (guess[0], round(guess[1], 4))
+        found["guess"] = None if guess is None else guess[0]
+        found["sure"] = None if guess is None or not self.fitted.n else round(guess[1], 4)
         return found
 
     def hands(self, annotator: str) -> list[Given]:
@@ -166,7 +179,7 @@ class Session:
     def figures(self) -> dict[str, Any]:
         """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
         verdicts, board = self.verdicts(), self.board
-        now = accuracy(verdicts)
+        now = accuracy(verdicts) if len(verdicts) >= FEWEST else None
         rise = growth(verdicts, max(2, len(board.classes)))
         n_twice, disputed = board.twice()
         passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
@@ -188,8 +201,9 @@ class Session:
         """For each class its share of the guesses for unlabelled rows, and how many labels it has."""
         labels = Counter(self.board.labels.values())
         rest = self.rest()
-        counts = np.bincount(self.fitted.top[rest], minlength=len(self.fitted.names)) if self.fitted.names else []
-        share = {name: float(count) / max(1, len(rest)) for name, count in zip(self.fitted.names, counts)}
+        guessed = self.fitted.top[rest] if self.fitted.names else np.empty(0, np.int16)
+        counts = np.bincount(guessed, minlength=len(self.fitted.names)).tolist()
+        share = {name: n / max(1, len(rest)) for name, n in zip(self.fitted.names, counts)}
         return [{"name": name, "share": share.get(name, 0.0), "labels": labels[name]} for name in self.board.classes]
 
     def rest(self) -> np.ndarray:
@@ -202,8 +216,8 @@ class Session:
         """The class whose guesses hold clearly more of the expected errors than the others'; None when none does."""
         if not self.fitted.names:
             return None
-        rest = self.rest()
-        doubt = np.bincount(self.fitted.top[rest], weights=1.0 - self.fitted.sure[rest], minlength=len(self.fitted.names))
+        rest, n_classes = self.rest(), len(self.fitted.names)
+        doubt = np.bincount(self.fitted.top[rest], 1.0 - self.fitted.sure[rest], n_classes)
         worst = int(doubt.argmax())
         stands_out = doubt[worst] > 1.5 * doubt.sum() / len(doubt)
         return self.fitted.names[worst] if stands_out else None

@@ -9,6 +9,7 @@ import numpy as np
 
 from pro2.active import suggest_labels
 from pro2.estimators.linear import LinearClassifier
+from pro2.label.pool import Pool
 
 _LOOK = 2048  # rows that stand for a larger pool
 
@@ -22,16 +23,15 @@ class Start(Protocol):
         """The classifier after these labels; None while there is nothing to go by."""
         ...
 
-    def suggest(
-        self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray
-    ) -> np.ndarray:
+    def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         """Row numbers of X whose labels would teach most, best first."""
         ...
 
 
-def start_model(model: Any, X: np.ndarray, classes: Sequence[str] = ()) -> Start:
+def start_model(model: Any, pool: Pool, classes: Sequence[str] = ()) -> Start:
     """Start from a fitted `ProjectAndProbe`, or without one from the classes' names and unlabelled rows alone."""
-    nothing = FromNothing(X, list(classes))
+    rows = np.unique(np.linspace(0, len(pool) - 1, _LOOK).astype(int))
+    nothing = FromNothing(pool.take(rows), list(classes))
     return nothing if model is None else FromModel(model, nothing)
 
 
@@ -53,9 +53,7 @@ class FromModel:
             return self._fallback.adapt(X, labels)
         return self.model.adapt(X, np.array([self._values[name] for name in labels]))
 
-    def suggest(
-        self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray
-    ) -> np.ndarray:
+    def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         known = X_labeled if len(X_labeled) else None
         return suggest_labels(self.model, X, n, adapted, random_state=0, X_labeled=known)
 
@@ -64,8 +62,7 @@ class FromNothing:
     """Labels fit a softmax on standardised embeddings; before the first, rows are spread over the pool."""
 
     def __init__(self, X: np.ndarray, classes: list[str]) -> None:
-        rows = np.linspace(0, len(X) - 1, min(len(X), _LOOK)).astype(int)
-        some = np.asarray(X[rows], dtype=np.float64)
+        some = np.asarray(X, dtype=np.float64)
         self.classes, self._mean = classes, some.mean(axis=0)
         self._scale = np.maximum(some.std(axis=0), 1e-3 * max(some.std(), 1e-12))
 
@@ -81,9 +78,7 @@ class FromNothing:
         coef = head.coef_ / self._scale
         return LinearClassifier.from_arrays(head.classes_, coef, head.intercept_ - coef @ self._mean)
 
-    def suggest(
-        self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray
-    ) -> np.ndarray:
+    def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         from sklearn.cluster import kmeans_plusplus
 
         rows = np.arange(len(X))
