@@ -60,6 +60,7 @@ class Board:
         self._answers: dict[int, dict[str, list[Answer]]] = {}
         self._gives: dict[tuple[int, str], Given] = {}
         self._actions: dict[str, list[list[Event]]] = {}
+        self._made: Counter[str] = Counter()  # classes that people made, and how often
 
     def apply(self, event: Event) -> None:
         """Take one event into account; events that mean nothing here are passed over."""
@@ -90,9 +91,12 @@ class Board:
             actions.append([event])
 
     def _do(self, row: int | None, event: Event) -> None:
-        if event.label is not None and event.label not in self.classes:
-            self.classes.append(event.label)  # a label of an earlier session brings its class along
-        if event.kind != "class" and row is not None:
+        new = event.label is not None and event.label not in self.classes
+        if new:
+            self.classes.append(str(event.label))  # a label of an earlier session brings its class along
+        if event.kind == "class":
+            self._made[str(event.label)] += new or event.label in self._made
+        elif row is not None:
             who = SETTLED if event.kind == "settle" else event.annotator
             label = None if event.kind == "skip" else event.label
             self._answers.setdefault(row, {}).setdefault(who, []).append(Answer(label, event.time, event.seq))
@@ -119,11 +123,10 @@ class Board:
         self._decide(row)
 
     def _drop_class(self, name: str) -> None:
-        """A class that somebody else has used meanwhile stays."""
-        used = any(
-            each.label == name for people in self._answers.values() for stack in people.values() for each in stack
-        )
-        if name in self.classes and not used:
+        """A class stays when it was there before, when somebody else made it too, and when it is in use."""
+        self._made[name] -= 1
+        stacks = (stack for people in self._answers.values() for stack in people.values())
+        if self._made[name] == 0 and not any(each.label == name for stack in stacks for each in stack):
             self.classes.remove(name)
 
     def _decide(self, row: int) -> None:

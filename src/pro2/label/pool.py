@@ -105,6 +105,23 @@ class Pool:
         return out + np.asarray(intercept, dtype=np.float32)
 
 
+@dataclass(frozen=True)
+class _Aligned:
+    """Images of other rows in other order, by the rows of a table."""
+
+    pictures: Pictures
+    rows: list[int]
+
+    def read(self, row: int) -> bytes:
+        return self.pictures.read(self.rows[row])
+
+
+def by_id(images: Any, table: EmbeddingTable) -> Pictures:
+    """The images of a table's rows, found by id: images that could not be embedded have no row."""
+    place = {str(name): row for row, name in enumerate(images.ids.tolist())}
+    return _Aligned(images, [place[str(name)] for name in table.ids.tolist()])
+
+
 def shown(text: str) -> str:
     """Absolute paths shrink to the file's name: the page tells nobody where things are on this machine."""
     if text.startswith("/"):
