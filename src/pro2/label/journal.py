@@ -103,20 +103,22 @@ class Journal:
 
     def append(self, events: Iterable[Event]) -> list[Event]:
         """Write events in one transaction, all or none; returns them with their place in the journal."""
-        kept = []
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for event in events:
-                event = replace(event, time=event.time or time.time())
-                row = (event.time, event.kind, event.annotator, event.id, event.label, json.dumps(dict(event.info)))
-                done = self._db.execute(_INSERT, (*row, event.key))
-                kept.append(replace(event, seq=int(done.lastrowid or 0)))
+            kept = [self._insert(event) for event in events]
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise self._refusal(error) from error
+            if isinstance(error, sqlite3.Error):
+                raise self._refusal(error) from error
+            raise
         return kept
+
+    def _insert(self, event: Event) -> Event:
+        event = replace(event, time=event.time or time.time())
+        row = (event.time, event.kind, event.annotator, event.id, event.label, json.dumps(dict(event.info)), event.key)
+        return replace(event, seq=int(self._db.execute(_INSERT, row).lastrowid or 0))
 
     def _refusal(self, error: sqlite3.Error) -> OSError:
         if error.sqlite_errorname in _FULL:
