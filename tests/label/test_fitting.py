@@ -36,8 +36,7 @@ class Watching:
 
 
 @pytest.fixture(scope="module")
-def steps(table, model, truth):
-    pool = Pool(table)
+def steps(pool, model, truth):
     start = Watching(start_model(model, pool), pool)
     labelled = labelled_of(list(range(0, 60, 2)), truth, 11, len(pool))
     return start, labelled, list(refit(pool, start, labelled, Fitted(), clock=lambda: 0.0))

@@ -138,8 +138,7 @@ def test_hands_are_the_same_after_a_replay(suggesting, truth):
 
 
 @pytest.fixture(scope="module")
-def labelled_session(table, model, truth):
-    pool = Pool(table)
+def labelled_session(pool, model, truth):
     session, start = Session(pool, CLASSES, Settings(seed=5)), start_model(model, pool)
     person = Person(session, truth)
     for _ in range(5):

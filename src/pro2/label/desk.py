@@ -11,7 +11,7 @@ from typing import Any
 from pro2.label import views
 from pro2.label.events import CHOSEN, UNDOABLE, Event
 from pro2.label.fitting import Fitted, refit
-from pro2.label.journal import Journal
+from pro2.label.journal import Journal, JournalError
 from pro2.label.session import Session
 from pro2.label.start import Start
 from pro2.label.worker import Worker
@@ -79,11 +79,12 @@ class Desk:
             self.session.adopt(fitted)
             shown_now = self.session.figure_event()
             # a curve with a gap is no reason to stop: the next label will say that the disk is full
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(JournalError):
                 self._commit([] if shown_now is None else [shown_now])
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wake everybody who waits for a change."""
         self.version += 1
         for hear in list(self._heard):
             hear()
@@ -97,7 +98,9 @@ class Desk:
     def hands(self, annotator: str) -> list[dict[str, Any]]:
         """The items this person holds, filled up."""
         with self._lock:
-            self._commit(self.session.give(annotator, HOLD, self._clock()))
+            # a full disk is told by the next action; what was saved a moment ago must not look lost
+            with contextlib.suppress(JournalError):
+                self._commit(self.session.give(annotator, HOLD, self._clock()))
             return [self.session.item(given.row) for given in self.session.hands(annotator)]
 
     def act(self, annotator: str, action: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +122,7 @@ class Desk:
         if undone:
             answer["undone"] = self._undone(undone)
         self.worker.ask()
-        self._tell()
+        self.tell()
         return answer
 
     def _commit(self, events: list[Event]) -> None:

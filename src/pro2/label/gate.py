@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
@@ -66,7 +66,7 @@ class Gate:
         inside = scope["path"][len(self._token) + 1 :] or "/"
         await self._app({**scope, "path": inside, "raw_path": inside.encode()}, receive, strict)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._knows(host):
@@ -78,6 +78,8 @@ class Gate:
         # compared in constant time: answers must not tell how much of a token is right
         if not hmac.compare_digest(given.encode(), self._token.encode()):
             return PlainTextResponse("Open the address that `pro2 label` printed, token included.", 404)
+        if scope["path"] == f"/{self._token}":  # addresses inside the page are relative to the slash
+            return RedirectResponse(f"/{self._token}/")
         return None
 
     def _knows(self, host: str) -> bool:

@@ -36,8 +36,12 @@ _INSERT = "INSERT INTO events (time, kind, annotator, id, label, info, key) VALU
 _FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_FSYNC")
 
 
-class JournalFull(OSError):
-    """The disk took no more; nothing of the refused action was kept."""
+class JournalError(OSError):
+    """An action could not be written; nothing of it was kept."""
+
+
+class JournalFull(JournalError):
+    """The disk took no more."""
 
 
 class Journal:
@@ -120,10 +124,10 @@ class Journal:
         row = (event.time, event.kind, event.annotator, event.id, event.label, json.dumps(dict(event.info)), event.key)
         return replace(event, seq=int(self._db.execute(_INSERT, row).lastrowid or 0))
 
-    def _refusal(self, error: sqlite3.Error) -> OSError:
+    def _refusal(self, error: sqlite3.Error) -> JournalError:
         if error.sqlite_errorname in _FULL:
             return JournalFull("the disk is full: the last action was not saved, everything before it was")
-        return OSError(f"the journal cannot be written ({error}): the last action was not saved")
+        return JournalError(f"the journal cannot be written ({error}): the last action was not saved")
 
     def events(self) -> list[Event]:
         """All events, oldest first."""

@@ -6,18 +6,23 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
+from pro2.embed.images import pillow_guard
 from pro2.label.desk import Desk
 from pro2.label.events import Event
+from pro2.label.gate import Gate, allowed_hosts
 from pro2.label.journal import Journal
 from pro2.label.outputs import Writer, write_outputs
 from pro2.label.pool import Pool
 from pro2.label.resume import Changes, check_pool
 from pro2.label.session import ALONE, Session, Settings
 from pro2.label.start import start_model
+from pro2.label.web import make_app
 
 ABOUT = {
     "adapted.safetensors": "the adapted model, for pro2 predict",
@@ -60,30 +65,39 @@ class Page:
     changes: Changes
     app: Any
     _socket: socket.socket
-    _server: Any = field(default=None)
+    _server: _Server | None = None
 
     def serve(self, ready: Callable[[], None] = lambda: None) -> None:
         """Answer requests until the process is interrupted or `stop` is called."""
-        import uvicorn
-
-        from pro2.embed.images import pillow_guard
-
         config = uvicorn.Config(
             self.app, log_level="warning", access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, self.desk)
         ready()
         with pillow_guard():
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
         """Let `serve` return; from another thread."""
-        self._server.should_exit = True
+        if self._server is not None:
+            self._server.should_exit = True
 
     def of(self, annotator: str) -> str:
         """The address for one person."""
         return f"{self.url}?as={annotator}" if annotator else self.url
+
+
+class _Server(uvicorn.Server):
+    """Ends at once: pages that wait for newer figures get their answer first."""
+
+    def __init__(self, config: uvicorn.Config, desk: Desk) -> None:
+        super().__init__(config)
+        self._desk = desk
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._desk.tell()
+        await super().shutdown(sockets)
 
 
 @contextlib.contextmanager
@@ -106,9 +120,6 @@ def open_page(
     writers, told
         See `write_outputs`; `told` hears which files were written.
     """
-    from pro2.label.gate import Gate, allowed_hosts
-    from pro2.label.web import make_app
-
     journal = Journal(folder / "journal.sqlite")
     with contextlib.ExitStack() as stack:
         stack.callback(journal.close)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pro2.label.desk import Desk, Refused
-from pro2.label.journal import JournalFull
+from pro2.label.journal import JournalError
 from pro2.label.pictures import SIZES, BrokenPicture, PictureShelf
 
 STATIC = Path(__file__).parent / "static"
@@ -51,7 +51,7 @@ def make_app(desk: Desk, done: Done) -> Starlette:
         Route("/api/image/{row:int}", api.image),
         Route("/api/done", api.done, methods=["POST"]),
     ]
-    handlers: Mapping[Any, Any] = {Refused: _say(422), JournalFull: _say(507), HTTPException: _status}
+    handlers: Mapping[Any, Any] = {Refused: _say(422), JournalError: _say(507), HTTPException: _status}
     return Starlette(routes=routes, exception_handlers=handlers)
 
 

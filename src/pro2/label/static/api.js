@@ -21,7 +21,7 @@ async function read(answer) {
   const found = await answer.json().catch(() => ({ error: "The server did not answer in full." }));
   if (answer.ok) return found;
   const problem = answer.status < 500 ? new Refused(found.error) : new Error(found.error);
-  problem.full = answer.status === 507;
+  problem.unwritable = answer.status === 507;
   throw problem;
 }
 
@@ -29,7 +29,7 @@ const wait = (seconds) => new Promise((go) => setTimeout(go, 1000 * seconds));
 
 /** Actions on their way, in order, one at a time. They survive a lost line and a reloaded page. */
 export class Outbox {
-  /** `hear(state, detail)`: "saved" with the answer, "waiting", "lost", "full" or "refused" with a message. */
+  /** `hear(state, detail)`: "saved" with the answer, "waiting", "lost", "unwritable" or "refused" with a message. */
   constructor(hear) {
     this.hear = hear;
     this.shelf = `pro2-outbox ${location.pathname} ${who.name}`;
@@ -69,8 +69,8 @@ export class Outbox {
           const action = this.actions.shift(); // it would be refused again
           this.keep();
           this.hear("refused", problem.message, action);
-        } else if (problem.full) {
-          this.hear("full", problem.message);
+        } else if (problem.unwritable) {
+          this.hear("unwritable", problem.message);
           break; // goes on when the person says so
         } else {
           this.hear("lost");

@@ -60,7 +60,8 @@ async function askWho() {
 
 function hear(state, detail, action) {
   if (state === "saved") {
-    status("saved", page.outbox.length ? `Saving ${page.outbox.length} …` : "All saved");
+    if (page.outbox.length) status("waiting", "Saving …");
+    else status("saved", "All saved");
     resume();
     page.views.one.saved(detail, action);
     if (page.view !== "one") page.views[page.view].saved(action);
@@ -69,9 +70,9 @@ function hear(state, detail, action) {
   } else if (state === "refused") {
     status("saved", detail);
     page.views.one.refill();
-  } else if (state === "full") {
+  } else if (state === "unwritable") {
     page.paused = true;
-    banner("The disk is full. Labelling is paused, and nothing that was saved is lost. Make room, then try again.", true);
+    banner(`${detail[0].toUpperCase()}${detail.slice(1)}. Labelling is paused until that is mended.`, true);
     status("lost", `${count(page.outbox.length, "label")} not saved`);
   } else {
     lost();
@@ -87,7 +88,8 @@ function lost() {
 
 function found() {
   resume();
-  status("saved", page.outbox.length ? "Saving …" : "Connected again, all saved");
+  if (page.outbox.length) status("waiting", "Connected again, saving …");
+  else status("saved", "Connected again, all saved");
   page.outbox.run();
   page.views.one.refill();
 }
