@@ -179,7 +179,7 @@ def test_many_classes_have_a_search(serve, picture_pool, tab):
 def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)
-        assert found.text("#accuracy") == "Not measured yet"
+        found.wait("document.getElementById('accuracy').textContent === 'Not measured yet'")
         for _ in range(36):
             found.press(str(["cat", "dog", "fox"].index(truth[found.row]) + 1))
         found.wait("document.getElementById('accuracy').textContent.endsWith('%')")

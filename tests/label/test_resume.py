@@ -8,7 +8,7 @@ import pytest
 from pro2 import EmbeddingTable
 from pro2.label.events import Event
 from pro2.label.pool import Pool
-from pro2.label.resume import changes, check_pool
+from pro2.label.resume import PoolChanged, changes, check_pool
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_same_pool_in_another_order_with_more_rows_goes_on(pool, table, even
 
 def test_labelled_rows_that_are_gone_are_named(table, events):
     without = changed(table, np.array([row for row in range(len(table)) if row not in (3, 7)]))
-    with pytest.raises(ValueError, match=r"2 labelled rows are no longer there \('photo-003.png', 'photo-007.png'\)"):
+    with pytest.raises(PoolChanged, match=r"2 labelled rows are no longer there \('photo-003.png', 'photo-007.png'\)"):
         check_pool(events, without, False, "here")
     assert check_pool(events, without, True, "here").missing == ["photo-003.png", "photo-007.png"]
 
@@ -40,7 +40,7 @@ def test_labelled_rows_that_are_gone_are_named(table, events):
 def test_other_embeddings_under_the_same_ids_are_noticed(table, events):
     X = np.array(table.embeddings)
     X[50] += 1
-    with pytest.raises(ValueError, match=r"1 labelled row is embedded differently \('photo-050.png'\)"):
+    with pytest.raises(PoolChanged, match=r"1 labelled row is embedded differently \('photo-050.png'\)"):
         check_pool(events, changed(table, np.arange(len(table)), X), False, "here")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import webbrowser
 from pathlib import Path
@@ -49,40 +50,51 @@ def label(
     """
     if (model is None) == (classes is None):
         raise ValueError("give either --model MODEL or --classes with the names of the classes, such as cat,dog,fox")
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise ValueError(f"--token has {len(token)} characters; it needs at least {SHORTEST_TOKEN}")
+    given, people = names(classes, "--classes"), names(annotators, "--annotators") or [""]
+    if len(given) == 1:
+        raise ValueError(f"--classes {classes!r} names one class; a classifier needs two classes or more")
+    if token is not None:
+        check_token(token)
     check_installed()
     from pro2.label.pool import folder_of
+    from pro2.label.resume import PoolChanged
     from pro2.label.server import Address, open_page
     from pro2.label.session import Settings
 
     fitted = None if model is None else load_estimator(model, "adapt", "label")
     folder = folder_of(pool) if out is None else out
-    folder.mkdir(parents=True, exist_ok=True)
     rows = open_pool(pool, folder, fitted, images, text, where, embedding, hide or [], backbone)
     if fitted is not None:
         check_table(fitted, rows.table, pool, force)
-    people = names(annotators, "--annotators") or [""]
-    settings = Settings(random, overlap, tuple(people))
-    given = names(classes, "--classes")
-    with open_page(
-        rows, fitted, folder, classes=given, settings=settings, address=Address(host, port, token),
-        by_id=match_by_id, writers=writers(), told=lambda done: say_written(folder, done),
-    ) as page:  # fmt: skip
-        greet(page, folder, people, host, token is None)
-        run(page, people[0], browser)
+    try:
+        with open_page(
+            rows, fitted, folder, classes=given, settings=Settings(random, overlap, tuple(people)),
+            address=Address(host, port, token), by_id=match_by_id, writers=writers(),
+            told=lambda done: say_written(folder, done),
+        ) as page:  # fmt: skip
+            run(page, folder, people, host, token is None, browser)
+    except PoolChanged as error:
+        advice = "restore it, match labels by id (--match-by-id), or start anew (--out FOLDER)"
+        raise ValueError(f"{error}; {advice}") from error
 
 
-def run(page: Page, first: str, browser: bool) -> None:
-    """Serve until Ctrl-C, which is the ordinary end."""
-
-    def show() -> None:
-        if browser:
-            webbrowser.open(page.of(first))
-
+def run(page: Page, folder: Path, people: list[str], host: str, made: bool, browser: bool) -> None:
+    """Say the address and serve until Ctrl-C, which is the ordinary end."""
     with contextlib.suppress(KeyboardInterrupt):
-        page.serve(show)
-    typer.echo(f"{len(page.desk.session.board.labels)} labels are saved; run the same command to go on")
+        greet(page, folder, people, host, made)
+        if browser:
+            webbrowser.open(page.of(people[0]))
+        page.serve()
+    n = len(page.desk.session.board.labels)
+    typer.echo(f"{count(n, 'label')} {'is' if n == 1 else 'are'} saved; run the same command to go on")
+
+
+def check_token(token: str) -> None:
+    """Long enough that nobody guesses it, and plain enough for an address."""
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(f"--token has {len(token)} characters; it needs at least {SHORTEST_TOKEN}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", token):
+        raise ValueError("--token may hold letters, digits, - and _ alone: it is part of the address")
 
 
 def check_installed() -> None:
@@ -114,6 +126,7 @@ def open_pool(
     from pro2.cli.embed import Report
     from pro2.label.sources import folder_pool, table_pool, text_pool
 
+    session.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         with Report(Console(stderr=True)) as report:
             return folder_pool(path, session, model, backbone, hide, report)
@@ -135,20 +148,21 @@ def writers() -> dict[str, Writer]:
     return {"classifier.onnx": onnx} if find_spec("onnx") else {}
 
 
-def greet(page: Page, folder: Path, people: list[str], host: str, printed: bool) -> None:
+def greet(page: Page, folder: Path, people: list[str], host: str, made: bool) -> None:
     """The address, and a warning where others can reach it."""
     from pro2.label.gate import is_loopback
 
     session = page.desk.session
-    so_far = f", {len(session.board.labels)} labels so far" if session.board.labels else ""
+    n = len(session.board.labels)
+    so_far = f", {count(n, 'label')} so far" if n else ""
     typer.echo(f"{len(session.pool)} items, {len(session.board.classes)} classes{so_far}; results go to {folder}")
     if str(page.changes):
         typer.echo(f"since the last time: {page.changes}", err=True)
     if not is_loopback(host):
-        made = "The token below was made for this session. " if printed else ""
+        token = "The token below was made for this session. " if made else ""
         typer.echo(
             f"warning: everybody who can reach {host} and knows the address can see and label these items, and the "
-            f"connection is not encrypted. {made}Hand it only to people you trust.",
+            f"connection is not encrypted. {token}Hand it only to people you trust.",
             err=True,
         )
     for name in people:
@@ -157,6 +171,30 @@ def greet(page: Page, folder: Path, people: list[str], host: str, printed: bool)
     sys.stdout.flush()
 
 
+def count(n: int, what: str) -> str:
+    """1 label, 2 labels."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
 def say_written(folder: Path, files: list[str]) -> None:
     """What the button Done wrote, with its path: only the terminal tells it."""
     typer.echo(f"written to {folder}: {', '.join(files)}")
+
+
+def demo_page(out: Path, browser: bool) -> None:
+    """`pro2 demo --label`: the page on images that scikit-learn ships."""
+    from rich.console import Console
+
+    from pro2.cli.embed import Report
+    from pro2.lab.label_demo import label_demo
+    from pro2.label.server import open_page
+
+    with Report(Console(stderr=True)) as report:
+        pool, model = label_demo(out, report)
+    session = out / "labels"
+    session.mkdir(exist_ok=True)
+    typer.echo(
+        "Handwritten digits on photographs. Is it a 0 or a 6, or is it a 1 or a 7? The photograph does not matter."
+    )
+    with open_page(pool, model, session, writers=writers(), told=lambda done: say_written(session, done)) as page:
+        run(page, session, [""], "127.0.0.1", True, browser)

@@ -11,6 +11,10 @@ from pro2.label.pool import Pool
 _SHOWN = 3
 
 
+class PoolChanged(ValueError):
+    """Labels were given to rows that are gone or that are other ones now."""
+
+
 @dataclass(frozen=True)
 class Changes:
     """What is different from when the labels were given.
@@ -57,10 +61,7 @@ def check_pool(events: list[Event], pool: Pool, by_id: bool, where: str) -> Chan
     """Refuse a pool that is not the one labelled, unless the caller wants labels matched by id."""
     found = changes(events, pool)
     if (found.missing or found.altered) and not by_id:
-        raise ValueError(
-            f"the pool has changed since it was labelled: {found}. Restore it, or have labels matched by id where the "
-            f"ids still exist, or start anew in another folder than {where}"
-        )
+        raise PoolChanged(f"the pool has changed since it was labelled in {where}: {found}")
     return found
 
 

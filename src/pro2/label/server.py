@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 
@@ -67,14 +68,13 @@ class Page:
     _socket: socket.socket
     _server: _Server | None = None
 
-    def serve(self, ready: Callable[[], None] = lambda: None) -> None:
+    def serve(self) -> None:
         """Answer requests until the process is interrupted or `stop` is called."""
         config = uvicorn.Config(
             self.app, log_level="warning", access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _Server(config, self.desk)
-        ready()
         with pillow_guard():
             self._server.run(sockets=[self._socket])
 
@@ -85,7 +85,7 @@ class Page:
 
     def of(self, annotator: str) -> str:
         """The address for one person."""
-        return f"{self.url}?as={annotator}" if annotator else self.url
+        return f"{self.url}?as={quote(annotator)}" if annotator else self.url
 
 
 class _Server(uvicorn.Server):
@@ -168,6 +168,7 @@ def _listen(address: Address, last: Mapping[str, Any]) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((address.host.strip("[]"), port))
+            found.listen(128)  # who comes before the server is up waits instead of being turned away
             return found
         except OSError as error:
             found.close()
