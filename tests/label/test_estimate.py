@@ -15,8 +15,13 @@ def verdicts(right: list[bool]) -> list[Verdict]:
     return [Verdict(each, 10, each, 10) for each in right]
 
 
-def test_no_verdicts_no_accuracy():
+def test_no_verdicts_no_accuracy_and_a_few_right_ones_no_certainty():
     assert accuracy([]) is None
+    for n in range(1, 60):
+        for right in range(n + 1):
+            found = accuracy(verdicts([True] * right + [False] * (n - right)))
+            assert found.low <= found.value <= found.high
+            assert 0 < found.value < 1
 
 
 @pytest.mark.parametrize("share", [0.55, 0.8, 0.95])
@@ -63,21 +68,21 @@ class TestWords:
         assert said == {"mood": "early", "text": "Too early to say how good it is. Label 32 more."}
 
     def test_more_labels_pay(self):
-        now = Accuracy(0.8, 0.6, 0.9, 10)
+        now = Accuracy(0.8, 0.6, 0.9, 10, 8)
         said = words.advice(now, self.rise, 20, 0.25, "fox")
         assert said["mood"] == "more"
         assert "gain about a point. It is least sure of fox." in said["text"]
 
     def test_trust(self):
-        now = Accuracy(0.93, 0.88, 0.96, 120)
+        now = Accuracy(0.93, 0.88, 0.96, 120, 112)
         assert words.advice(now, self.flat, 480, 0.25, None)["text"] == "Trust it: 93 % (88 to 96)."
 
     def test_a_wide_interval_asks_for_more_rows_to_measure_on(self):
-        said = words.advice(Accuracy(0.9, 0.6, 0.98, 10), self.flat, 40, 0.25, None)
+        said = words.advice(Accuracy(0.9, 0.6, 0.98, 10, 9), self.flat, 40, 0.25, None)
         assert "to know its accuracy more closely" in said["text"]
 
     def test_nobody_is_told_to_trust_a_poor_model(self):
-        said = words.advice(Accuracy(0.55, 0.5, 0.6, 400), self.flat, 1600, 0.25, None)
+        said = words.advice(Accuracy(0.55, 0.5, 0.6, 400, 220), self.flat, 1600, 0.25, None)
         assert said["mood"] == "flat"
         assert "Trust" not in said["text"]
 
@@ -85,7 +90,7 @@ class TestWords:
         assert "cannot be measured" in words.advice(None, self.rise, 50, 0.0, None)["text"]
 
     def test_the_page_says_what_the_figure_stands_on(self):
-        text = words.basis(Accuracy(0.9, 0.8, 0.95, 34), 0.25, 2)
+        text = words.basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
         assert text.startswith("One item in 4 is drawn at random")
-        assert "so far 34, each judged by a model that had not seen its label" in text
+        assert "31 of 34 were guessed right, each by a model that had not seen its label" in text
         assert "2 more were skipped" in text

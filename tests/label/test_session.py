@@ -179,6 +179,6 @@ def test_figures_are_json_and_say_it_all(labelled_session):
 
 def test_after_an_undo_the_curve_forgets_what_did_not_happen(pool):
     session = Session(pool, CLASSES)
-    shown = {"value": 0.5, "low": 0.2, "high": 0.8, "n": 5}
+    shown = {"value": 0.5, "low": 0.2, "high": 0.8, "n": 5, "right": 2}
     session.apply([Event("figure", info={**shown, "labels": n}) for n in (18, 20, 22, 19)])
     assert [at["labels"] for at in session.figures()["history"]] == [18, 19]

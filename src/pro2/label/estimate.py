@@ -34,12 +34,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of right guesses among `n` random rows, with its 95 % interval (Wilson 1927)."""
+    """What `right` of `n` verdicts on random rows say.
+
+    `value` is (right + 1) / (n + 2), Laplace's rule: four right out of four do not make 100 %. `low` and `high` are
+    Wilson's 95 % interval (1927).
+    """
 
     value: float
     low: float
     high: float
     n: int
+    right: int
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ def accuracy(verdicts: Sequence[Verdict]) -> Accuracy | None:
     """What the current verdicts add up to; None without any."""
     if not verdicts:
         return None
-    share = sum(each.right for each in verdicts) / len(verdicts)
-    return Accuracy(share, *wilson_interval(share, len(verdicts)), len(verdicts))
+    n, right = len(verdicts), sum(each.right for each in verdicts)
+    return Accuracy((right + 1) / (n + 2), *wilson_interval(right / n, n), n, right)
 
 
 def growth(verdicts: Sequence[Verdict], n_classes: int) -> Growth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,8 @@ class Session:
         for event in events:
             self.board.apply(event)
             if event.kind == "figure":
-                self._remember(
-                    Accuracy(*(event.info[name] for name in ("value", "low", "high", "n"))), event.info["labels"]
-                )
+                shown = [event.info[each.name] for each in fields(Accuracy)]
+                self._remember(Accuracy(*shown), event.info["labels"])
 
     def adopt(self, fitted: Fitted) -> None:
         """A newer model takes the place of the last one."""

@@ -47,10 +47,10 @@ def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
     """What the accuracy stands on."""
     if random <= 0:
         return "Start again with a random share above 0 to measure accuracy."
-    text = f"{_share(random)} is drawn at random, and accuracy is measured on those alone"
+    text = f"{_share(random)} is drawn at random, and accuracy is measured on those alone."
     if now is None:
-        return f"{text}."
-    text += f": so far {now.n}, each judged by a model that had not seen its label."
+        return text
+    text += f" So far {now.right} of {now.n} were guessed right, each by a model that had not seen its label."
     if n_passed:
         were = "1 more was" if n_passed == 1 else f"{n_passed} more were"
         text += f" {were} skipped, so the truth may be a little lower."
