@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import sys
 import webbrowser
 from pathlib import Path
@@ -68,7 +69,7 @@ def label(
         check_table(fitted, rows.table, pool, force)
     try:
         with open_page(
-            rows, fitted, folder, classes=given, settings=Settings(random, overlap, tuple(people)),
+            rows, fitted, folder, classes=given, settings=Settings(random, overlap, tuple(people), secrets.randbits(31)),
             address=Address(host, port, token), by_id=match_by_id, writers=writers(),
             told=lambda done: say_written(folder, done),
         ) as page:  # fmt: skip

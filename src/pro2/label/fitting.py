@@ -67,6 +67,8 @@ class Fitted:
         Fresh guesses about random rows.
     queue : list of int
         Rows to label next, best first.
+    fresh : bool
+        Whether verdicts of this refit are among `judged`.
     """
 
     n: int = 0
@@ -76,6 +78,7 @@ class Fitted:
     sure: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     judged: dict[int, Guess] = field(default_factory=dict)
     queue: list[int] = field(default_factory=list)
+    fresh: bool = False
 
     def guess(self, row: int) -> tuple[str, float] | None:
         """The most probable class of a row and its probability."""
@@ -98,6 +101,7 @@ def refit(
         now = _judge(pool, start, labelled, now, folds.pop(0))
         if clock() - began > BUDGET:
             break
+    now = replace(now, fresh=True)
     yield now
     now = replace(now, queue=_choose(pool, start, labelled, now))
     yield now

@@ -129,7 +129,7 @@ def open_page(
         where = _listen(address, last)
         stack.callback(where.close)
         token = address.token or last.get("token") or secrets.token_urlsafe(16)
-        settings = replace(settings, seed=last.get("seed", secrets.randbits(31)))
+        settings = replace(settings, seed=last.get("seed", settings.seed))
         start = start_model(model, pool, list(classes) or last.get("classes", []))
         info = {
             "token": token, "port": where.getsockname()[1], "seed": settings.seed, "rows": len(pool),

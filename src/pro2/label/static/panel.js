@@ -6,6 +6,8 @@ const WIDE = 300, HIGH = 100; // of the drawing; it is stretched to its place
 const ENOUGH = 8; // random items before a point of the curve means anything
 
 export function showFigures(figures) {
+  // how many labels the figures stand for, for whoever watches the page from outside
+  if (figures.fresh) document.body.dataset.learned = figures.learned;
   say($("advice"), figures.advice.text);
   $("advice").dataset.mood = figures.advice.mood;
   accuracy(figures.accuracy);
@@ -21,7 +23,7 @@ function accuracy(now) {
   $("accuracy").classList.toggle("none", now === null);
   say($("accuracy"), now ? percent(now.value) : "Not measured yet");
   $("interval").hidden = now === null;
-  say($("range"), now ? `Between ${percent(now.low)} and ${percent(now.high)}, in 19 of 20 cases` : "");
+  say($("range"), now ? `${percent(now.low)} to ${percent(now.high)}, 19 times in 20` : "");
   if (now === null) return;
   const [band, mark] = $("interval").children;
   band.style.left = `${100 * now.low}%`;
