@@ -2,9 +2,9 @@
 
     python benchmarks/label_pays.py DATA_FOLDER [--out docs/results/label.md] [--runs 10] [--jobs 2] [--no-browser]
 
-A scripted person answers with the truth: folder names of the photographs, the table's column for Waterbirds. Everything
-else is the session that the page uses: the same refits, the same share of random items, the same figures. The last table
-comes from one run in Chromium with key strokes.
+A scripted person answers with the truth: folder names of the photographs, a column of the table for Waterbirds. All
+else is the session that the page uses: the same refits, the same share of random items, the same figures. The last
+table comes from one run in Chromium, by key strokes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import math
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2 import EmbeddingTable, ProjectAndProbe
+from pro2 import EmbeddingTable, ProjectAndProbe, load
 from pro2.label.events import Event
 from pro2.label.fitting import refit
 from pro2.label.pool import Pool
@@ -29,9 +29,12 @@ from pro2.label.session import Session, Settings
 from pro2.label.start import FromModel, start_model
 
 STAGES = (17, 34, 68, 136)
-HOLD = 3
-ORDERS = ("suggested", "random order", "margin sampling")
-DATA = ("photographs", "waterbirds minority")
+HOLD = 3  # as on the page: items are chosen up to two answers ahead
+SUGGESTED, RANDOM, MARGIN = "suggested", "random order", "margin sampling"
+PHOTOGRAPHS, BIRDS = "photographs", "Waterbirds minority"
+WORK = Path(tempfile.gettempdir()) / "pro2-label-pays"  # embeddings and models, kept for the next time
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Task:
 
     table: EmbeddingTable
     truth: np.ndarray
-    model: ProjectAndProbe
+    model: Any
 
 
 def photographs(folder: Path) -> Task:
@@ -48,140 +51,147 @@ def photographs(folder: Path) -> Task:
     from pro2.embed import create_backbone, open_images
     from pro2.embed.extract import extract
 
-    cache = Path(tempfile.gettempdir()) / "pro2-label-pays"
-    cache.mkdir(exist_ok=True)
+    tables = []
     for part in ("source", "target"):
-        extract(open_images(folder / "living_photos" / part), create_backbone("efficientnet-lite0"), cache / f"{part}.arrow")
-    source, target = (EmbeddingTable.open(cache / f"{part}.arrow") for part in ("source", "target"))
-    model = _cached_model(cache / "model.safetensors", source.embeddings, source.column("label"))
+        images, network = open_images(folder / "living_photos" / part), create_backbone("efficientnet-lite0")
+        tables.append(EmbeddingTable.open(extract(images, network, WORK / f"{part}.arrow").path))
+    source, target = tables
+    model = fitted("photographs", source.embeddings, source.column("label"))
     return Task(target, target.column("label"), model)
 
 
-def _cached_model(path: Path, X: np.ndarray, y: np.ndarray) -> Any:
-    """Workers of one run fit it once."""
-    from pro2 import load
+def birds(folder: Path) -> Task:
+    """Two classes; birds in front of the background that does not go with them."""
+    table = EmbeddingTable.open(folder / "waterbirds.npz")
+    source, target = table.where("split == 0"), table.where("split == 2 and y != place")
+    model = fitted("birds", source.embeddings.astype(np.float32), source.column("y"))
+    return Task(EmbeddingTable(target.embeddings.astype(np.float32), target.ids), target.column("y").astype(str), model)
 
+
+def fitted(name: str, X: np.ndarray, y: np.ndarray) -> Any:
+    """The model of a source, fitted once for all processes."""
+    path = WORK / f"{name}.safetensors"
     if not path.exists():
         ProjectAndProbe().fit(X, y).save(path, force=True)
     return load(path)
 
 
-def waterbirds(folder: Path) -> Task:
-    """Two classes; birds before the background that does not go with them."""
-    table = EmbeddingTable.open(folder / "waterbirds.npz")
-    source, target = table.where("split == 0"), table.where("split == 2 and y != place")
-    model = ProjectAndProbe().fit(source.embeddings.astype(np.float32), source.column("y"))
-    pool = EmbeddingTable(target.embeddings.astype(np.float32), target.ids)
-    return Task(pool, target.column("y").astype(str), model)
-
-
-@lru_cache(maxsize=2)
+@lru_cache
 def task(name: str, folder: Path) -> Task:
-    return {"photographs": photographs, "waterbirds minority": waterbirds}[name](folder)
+    return {PHOTOGRAPHS: photographs, BIRDS: birds}[name](folder)
 
 
 class ByMargin(FromModel):
-    """Instead of `suggest_labels`: rows whose two most probable classes are closest."""
+    """In place of `suggest_labels`: rows whose two most probable classes are closest."""
 
     def suggest(self, X: np.ndarray, n: int, adapted: Any, X_labeled: np.ndarray) -> np.ndarray:
         P = np.sort(np.asarray((adapted or self.model.source_head_).predict_proba(X)), axis=1)
         return np.argsort(P[:, -1] - P[:, -2], kind="stable")[:n]
 
 
-def run(work: tuple[str, str, int], folder: Path, every: int) -> list[dict[str, Any]]:
+def run(work: tuple[str, str, int], folder: Path, every: int) -> list[Row]:
     """One scripted session; a row per stage."""
     name, order, seed = work
     where = task(name, folder)
     pool = Pool(where.table)
-    start = start_model(where.model, pool)
-    if order == "margin sampling":
+    start: Any = start_model(where.model, pool)
+    if order == MARGIN:
         start = ByMargin(where.model, start._fallback)
-    session = Session(pool, start.classes, Settings(1.0 if order == "random order" else 0.25, seed=seed))
-    rows, judged = [], order == "suggested"
-    update(session, start, verdicts=False)
+    session = Session(pool, start.classes, Settings(1.0 if order == RANDOM else 0.25, seed=seed))
+    rows: list[Row] = []
+    update(session, start)
     for n in range(1, STAGES[-1] + 1):
         session.apply(session.give("", HOLD, 0.0))
         row = session.hands("")[0].row
         session.apply([Event("label", "", pool.ids[row], str(where.truth[row]), key=f"k{n}", seq=n)])
-        if n in STAGES or (n % every == 0 and order != "random order"):
-            update(session, start, verdicts=judged and n in STAGES)
+        if n in STAGES or (n % every == 0 and order != RANDOM):
+            update(session, start, verdicts=order == SUGGESTED and n in STAGES)
         if n in STAGES:
             rows.append({"data": name, "order": order, "seed": seed, "labels": n, **measured(session, where.truth)})
     return rows
 
 
-def update(session: Session, start: Any, verdicts: bool) -> None:
-    """A refit to the end; verdicts take most of it and change nothing but the figures, so they wait for a stage."""
-    labelled = session.labelled()
-    if not verdicts:
-        labelled = type(labelled)(labelled.rows, labelled.labels, [], labelled.free, labelled.held)
-    for fitted in refit(session.pool, start, labelled, session.fitted, clock=lambda: 0.0):
-        session.adopt(fitted)
+def update(session: Session, start: Any, verdicts: bool = False) -> None:
+    """A refit to its end. Verdicts change nothing but the figures, so they are left out until somebody looks."""
+    labelled = session.labelled() if verdicts else replace(session.labelled(), random=())
+    for step in refit(session.pool, start, labelled, session.fitted, clock=lambda: 0.0):
+        session.adopt(step)
 
 
-def measured(session: Session, truth: np.ndarray) -> dict[str, Any]:
+def measured(session: Session, truth: np.ndarray) -> Row:
     """Accuracy on the rows without a label, and what the page says about it."""
     rest = session.rest()
     right = np.array(session.fitted.names)[session.fitted.top[rest]] == truth[rest]
-    shown = session.figures()["accuracy"]
-    return {"accuracy": float(right.mean()), "shown": shown}
+    return {"accuracy": float(right.mean()), "shown": session.figures()["accuracy"]}
 
 
-def mean_error(values: np.ndarray) -> str:
-    return f"{100 * values.mean():.1f} ± {100 * values.std(ddof=1) / math.sqrt(len(values)):.1f}"
-
-
-def pick(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
+def pick(rows: list[Row], **wanted: Any) -> list[Row]:
     found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return sorted(found, key=lambda row: row["seed"])
 
 
-def accuracy_table(rows: list[dict[str, Any]], data: str) -> list[str]:
+def accuracies(rows: list[Row], **wanted: Any) -> np.ndarray:
+    return np.array([row["accuracy"] for row in pick(rows, **wanted)])
+
+
+def mean_error(values: np.ndarray, sign: str = "") -> str:
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{100 * values.mean():{sign}.1f} ± {100 * error:.1f}"
+
+
+def accuracy_table(rows: list[Row], data: str) -> list[str]:
     lines = ["| order | " + " | ".join(f"{n} labels" for n in STAGES) + " |", "|---" * (len(STAGES) + 1) + "|"]
-    base = {n: np.array([row["accuracy"] for row in pick(rows, data=data, order="random order", labels=n)]) for n in STAGES}
-    for order in ORDERS:
+    for order in (SUGGESTED, RANDOM, MARGIN):
         cells = []
         for n in STAGES:
-            values = np.array([row["accuracy"] for row in pick(rows, data=data, order=order, labels=n)])
-            gain = "" if order == "random order" else f" ({mean_error(values - base[n]).replace(' ±', ' ±')})"
-            cells.append(f"{mean_error(values)}{gain}")
+            values, base = (accuracies(rows, data=data, order=each, labels=n) for each in (order, RANDOM))
+            gain = f" ({mean_error(values - base, '+')})" if order != RANDOM and len(base) == len(values) else ""
+            cells.append(mean_error(values) + gain if len(values) else "")
         lines.append(f"| {order} | " + " | ".join(cells) + " |")
     return lines
 
 
-def coverage_table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| data | labels | runs whose interval holds the truth | mean width | mean of shown minus true |", "|---" * 5 + "|"]
-    for data in DATA:
-        for n in STAGES:
-            found = pick(rows, data=data, order="suggested", labels=n)
-            inside = [row["shown"]["low"] <= row["accuracy"] <= row["shown"]["high"] for row in found]
-            width = np.mean([row["shown"]["high"] - row["shown"]["low"] for row in found])
-            bias = np.array([row["shown"]["value"] - row["accuracy"] for row in found])
-            lines.append(f"| {data} | {n} | {sum(inside)} of {len(inside)} | {100 * width:.0f} | {mean_error(bias)} |")
+def coverage_table(rows: list[Row]) -> list[str]:
+    head = ("data", "labels", "random items", "runs whose interval holds the truth", "mean width", "shown minus true")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for data, n in product((PHOTOGRAPHS, BIRDS), STAGES):
+        found = pick(rows, data=data, order=SUGGESTED, labels=n)
+        shown, true = [row["shown"] for row in found], [row["accuracy"] for row in found]
+        inside = sum(each["low"] <= right <= each["high"] for each, right in zip(shown, true))
+        width = np.mean([each["high"] - each["low"] for each in shown])
+        bias = mean_error(np.array([each["value"] - right for each, right in zip(shown, true)]), "+")
+        items = np.mean([each["n"] for each in shown])
+        lines.append(f"| {data} | {n} | {items:.0f} | {inside} of {len(found)} | {100 * width:.0f} | {bias} |")
     return lines
 
 
-def page(rows: list[dict[str, Any]], browser: list[dict[str, Any]], runs: int, every: int) -> str:
-    refits = "every label" if every == 1 else f"every {every} labels"
-    parts = [
-        "# Labelling in the browser: does it pay, and is its figure true?",
-        "",
-        f"Made by `benchmarks/label_pays.py`, which says how: scripted people with the truth, {runs} runs, a refit after {refits}.",
-        "Accuracy in % on the rows without a label, mean ± standard error over runs; in brackets the difference to random",
-        "order with the same default, paired by run. All orders but random order draw one item in four at random, to measure on.",
-    ]  # fmt: skip
-    for data in DATA:
-        parts += ["", f"## {data.capitalize()}", "", *accuracy_table(rows, data)]
-    parts += [
-        "", "## Is the figure on the page true?", "",
-        "The interval shown after each stage of the suggested order, against the accuracy on all rows without a label.", "",
-        *coverage_table(rows),
-    ]  # fmt: skip
+INTRODUCTION = """# Labelling in the browser: does it pay, and is its figure true?
+
+Made by `benchmarks/label_pays.py`, which says how: scripted people who know the truth, {runs} runs, {refits}.
+Accuracy in % on the rows without a label, mean ± standard error over runs; in brackets the difference to random order
+with the same default, paired by run. All orders but random order draw one item in four at random, to measure on."""
+
+COVERAGE = """The interval that the page shows after each stage of the suggested order, against the accuracy on all rows
+without a label. Widths and differences in percentage points."""
+
+BROWSER = """Photographs, by key strokes alone: Enter where the guess on screen is right, else the key of the class.
+What the page said after each stage, word for word."""
+
+
+def page(rows: list[Row], browser: list[Row], runs: int, every: int) -> str:
+    refits = "a refit after every label" if every == 1 else f"a refit after every {every} labels"
+    parts = [INTRODUCTION.format(runs=runs, refits=refits)]
+    for data in (PHOTOGRAPHS, BIRDS):
+        parts += [f"## {data[0].upper()}{data[1:]}", "\n".join(accuracy_table(rows, data))]
+    parts += ["## Is the figure on the page true?", COVERAGE, "\n".join(coverage_table(rows))]
     if browser:
-        lines = ["| labels | true accuracy | shown on the page |", "|---|---|---|"]
-        lines += [f"| {row['labels']} | {100 * row['accuracy']:.1f} | {row['shown']} |" for row in browser]
-        parts += ["", "## One run in Chromium", "", "Photographs, by key strokes alone.", "", *lines]
-    return "\n".join(parts) + "\n"
+        lines = ["| labels | true accuracy | accuracy shown | its range | advice |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {r['labels']} | {100 * r['accuracy']:.1f} | {r['shown']} | {r['range']} | {r['advice']} |"
+            for r in browser
+        ]
+        parts += ["## One run in Chromium", BROWSER, "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
@@ -191,16 +201,29 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="labels between refits")
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    parser.add_argument("--data", nargs="+", choices=(PHOTOGRAPHS, BIRDS), default=[PHOTOGRAPHS, BIRDS])
+    parser.add_argument("--orders", nargs="+", choices=(SUGGESTED, RANDOM, MARGIN), default=[SUGGESTED, RANDOM, MARGIN])
+    parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    WORK.mkdir(exist_ok=True)
+    for name in args.data:
+        task(name, args.folder)  # embedded and fitted before the processes start
+    rows: list[Row] = []
     work = list(product(args.data, args.orders, range(args.runs)))
     with ProcessPoolExecutor(args.jobs) as pool:
-        for (data, order, seed), found in zip(work, pool.map(partial(run, folder=args.folder, every=args.every), work)):
+        for found in pool.map(partial(run, folder=args.folder, every=args.every), work):
             rows += found
-            for row in found:
-                print(data, order, seed, row["labels"], f"{row['accuracy']:.3f}", row["shown"], flush=True)
+            print("\n".join(map(str, found)), flush=True)
+    browser: list[Row] = []
+    if args.browser:
+        from label_person import label_in_browser
+
+        where = task(PHOTOGRAPHS, args.folder)
+        browser = label_in_browser(where, args.folder / "living_photos" / "target", STAGES)
+    text = page(rows, browser, args.runs, args.every)
+    print(text)
+    if args.out is not None:
+        args.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def label(
     rows = open_pool(pool, folder, fitted, images, text, where, embedding, hide or [], backbone)
     if fitted is not None:
         check_table(fitted, rows.table, pool, force)
+    settings = Settings(random, overlap, tuple(people), secrets.randbits(31))
     try:
         with open_page(
-            rows, fitted, folder, classes=given, settings=Settings(random, overlap, tuple(people), secrets.randbits(31)),
-            address=Address(host, port, token), by_id=match_by_id, writers=writers(),
-            told=lambda done: say_written(folder, done),
+            rows, fitted, folder, classes=given, settings=settings, address=Address(host, port, token),
+            by_id=match_by_id, writers=writers(), told=lambda done: say_written(folder, done),
         ) as page:  # fmt: skip
             run(page, folder, people, host, token is None, browser)
     except PoolChanged as error:
