@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from pro2.estimators.adaptation_report import wilson_interval
+from scipy.special import betaincinv
 
 # error(n) = floor + slope / sqrt(n + K) with n labels and K classes. On the tables of docs/results/label.md the slope
 # is near one half; the few random rows of a session correct that expectation slowly.
 TYPICAL_SLOPE, SLOPE_SPREAD = 0.5, 0.5
+OUTSIDE = 0.05  # chance that the truth is outside the interval
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Accuracy:
     """What `right` of `n` verdicts on random rows say.
 
     `value` is (right + 1) / (n + 2), Laplace's rule: four right out of four do not make 100 %. `low` and `high` are
-    Wilson's 95 % interval (1927).
+    the exact 95 % interval of Clopper and Pearson (1934), which holds at every n: people look after every label.
     """
 
     value: float
@@ -73,7 +73,13 @@ def accuracy(verdicts: Sequence[Verdict]) -> Accuracy | None:
     if not verdicts:
         return None
     n, right = len(verdicts), sum(each.right for each in verdicts)
-    return Accuracy((right + 1) / (n + 2), *wilson_interval(right / n, n), n, right)
+    return Accuracy((right + 1) / (n + 2), *_interval(right, n), n, right)
+
+
+def _interval(right: int, n: int) -> tuple[float, float]:
+    low = 0.0 if right == 0 else float(betaincinv(right, n - right + 1, OUTSIDE / 2))
+    high = 1.0 if right == n else float(betaincinv(right + 1, n - right, 1 - OUTSIDE / 2))
+    return low, high
 
 
 def growth(verdicts: Sequence[Verdict], n_classes: int) -> Growth:

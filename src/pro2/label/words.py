@@ -7,7 +7,7 @@ import math
 from pro2.label.estimate import Accuracy, Growth
 
 ENOUGH = 8  # random rows before an accuracy is worth a sentence
-NARROW = 0.22  # width of an interval that one can act on: 30 random rows, nine in ten of them right
+NARROW = 0.24  # width of an interval that one can act on: 30 random rows, nine in ten of them right
 WORTH = 0.01  # a rise of the accuracy that is worth labelling for
 NEAR = 30  # labels that one may be asked for to gain it
 FAR = 60  # labels that nobody wants to be asked for at once
