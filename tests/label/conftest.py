@@ -166,7 +166,7 @@ class Tab:
 
     def wait(self, script: str) -> None:
         """Until the expression is true. Playwright's own waiting evaluates text in the page, which the page forbids."""
-        for _ in range(1500):
+        for _ in range(6000):
             if self.page.evaluate(script):
                 return
             self.page.wait_for_timeout(20)
@@ -182,7 +182,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
     def make(url: str | None, quiet: bool = True, **options: Any) -> Tab:
         contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
         page, console = contexts[-1].new_page(), []
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
         page.on("console", lambda message: console.append(message.text))
         page.on("pageerror", lambda error: console.append(str(error)))
         found = Tab(page, console)

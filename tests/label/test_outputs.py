@@ -31,7 +31,7 @@ def written(table: EmbeddingTable, model, truth, tmp_path_factory) -> tuple[Sess
         session.adopt(fitted)
     export = pytest.importorskip("pro2.export").export
     writers = {"classifier.onnx": lambda head, path: export(head, path, "onnx", force=True)}
-    return session, folder, write_outputs(session, folder, writers)
+    return session, folder, write_outputs(session, folder, writers, {"source": {"backbone": "net"}})
 
 
 def test_every_file_is_there_and_nothing_else(written):
@@ -47,6 +47,9 @@ def test_the_model_predicts_what_the_page_showed(written, table):
     session, folder, _ = written
     said = load(folder / "adapted.safetensors").predict(np.asarray(table.embeddings)).tolist()
     assert said == [session.fitted.guess(row)[0] for row in range(len(table))]
+    known = load(folder / "adapted.safetensors").provenance
+    assert known["source"] == {"backbone": "net"}
+    assert known["target"]["labels"] == 24
     with (folder / "predictions.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["label"] for row in rows] == said

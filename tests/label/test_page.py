@@ -176,6 +176,15 @@ def test_many_classes_have_a_search(serve, picture_pool, tab):
         assert found.page.locator("#classes li:visible").count() == 31
 
 
+def test_classes_that_are_digits_have_themselves_as_keys(serve, picture_pool, tab):
+    with serve(picture_pool, None, classes=["0", "1", "8"]) as page:
+        found = tab(page.url)
+        for key in ("8", "0", "1"):
+            row = found.row
+            found.press(key)
+            assert labels(page)[row] == key
+
+
 def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)

@@ -54,6 +54,8 @@ def label(
     given, people = names(classes, "--classes"), names(annotators, "--annotators") or [""]
     if len(given) == 1:
         raise ValueError(f"--classes {classes!r} names one class; a classifier needs two classes or more")
+    if overlap and len(people) < 2:
+        raise ValueError("--overlap needs --annotators with two names or more")
     if token is not None:
         check_token(token)
     check_installed()
@@ -128,10 +130,15 @@ def open_pool(
     from pro2.label.sources import folder_pool, table_pool, text_pool
 
     session.mkdir(parents=True, exist_ok=True)
+    is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
+    if (path.is_dir() or is_list) and (images or where or embedding):
+        raise ValueError(f"--images, --where and --embedding go with a table; {path} is embedded first")
+    if backbone is not None and not path.is_dir():
+        raise ValueError(f"--backbone goes with a folder of images; {path} is none")
     if path.is_dir():
         with Report(Console(stderr=True)) as report:
             return folder_pool(path, session, model, backbone, hide, report)
-    if text is not None and path.suffix.lower() in (".csv", ".tsv"):
+    if is_list and text is not None:
         with Report(Console(stderr=True), "texts") as report:
             return text_pool(path, session, text, hide, report)
     return table_pool(open_table(path, where, embedding), images, text, hide, path.name)

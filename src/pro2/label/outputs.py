@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from pro2.atomic import atomic_write
+from pro2.estimators.files import BACKBONE_KEYS
 from pro2.label.session import Session
 
 Writer = Callable[[Any, Path], None]
 COLUMNS = ("id", "label", "annotator", "time")
 
 
-def write_outputs(session: Session, folder: Path, writers: Mapping[str, Writer] = {}) -> list[str]:
+def write_outputs(
+    session: Session, folder: Path, writers: Mapping[str, Writer] = {}, provenance: Mapping[str, Any] = {}
+) -> list[str]:
     """Write every file of a session into its folder, replacing those of an earlier time.
 
     Parameters
@@ -26,6 +30,8 @@ def write_outputs(session: Session, folder: Path, writers: Mapping[str, Writer] 
     folder : Path
     writers : mapping of file name to callable(classifier, path)
         What other rooms write of the adapted classifier, such as ONNX.
+    provenance : mapping of JSON values
+        Of the source model; where the target rows came from is added.
 
     Returns
     -------
@@ -44,13 +50,20 @@ def write_outputs(session: Session, folder: Path, writers: Mapping[str, Writer] 
         _write_text(folder / name, text)
     _write_arrow(folder / "labels.arrow", rows)
     names = [*texts, "labels.arrow"]
-    classifier = session.fitted.classifier
-    if classifier is not None:
+    if session.fitted.classifier is not None:
+        classifier = copy.copy(session.fitted.classifier)
+        classifier.provenance_ = {**provenance, "target": _target(session)}
         all_writers: dict[str, Writer] = {"adapted.safetensors": _save, **writers}
         for name, write in all_writers.items():
             write(classifier, folder / name)
             names.append(name)
     return names
+
+
+def _target(session: Session) -> dict[str, Any]:
+    table = session.pool.table
+    known = {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
+    return {"file": session.pool.title, "rows": len(table), "width": table.width, "labels": session.fitted.n, **known}
 
 
 def label_rows(session: Session) -> list[dict[str, str]]:

@@ -139,15 +139,19 @@ def open_page(
         desk = Desk(Session(pool, start.classes, settings), start, journal)
         desk.open()
         stack.callback(desk.worker.stop)
-        app = make_app(desk, _done(desk, folder, writers, told))
+        source = {} if model is None else dict(model.provenance)
+        app = make_app(desk, _done(desk, folder, writers, source, told))
         gated = Gate(app, token, *allowed_hosts(address.host))
         yield Page(desk, _url(address.host, info["port"], token), found, gated, where)
 
 
-def _done(desk: Desk, folder: Path, writers: Mapping[str, Writer], told: Callable[[list[str]], None]) -> Any:
+def _done(
+    desk: Desk, folder: Path, writers: Mapping[str, Writer], source: Mapping[str, Any],
+    told: Callable[[list[str]], None],
+) -> Callable[[], dict[str, Any]]:  # fmt: skip
     def write() -> dict[str, Any]:
         desk.worker.wait()  # the model on disk has learned from every label
-        names = write_outputs(desk.session, folder, writers)
+        names = write_outputs(desk.session, folder, writers, source)
         told(names)
         return {"folder": folder.name, "files": [{"name": name, "about": ABOUT.get(name, "")} for name in names]}
 

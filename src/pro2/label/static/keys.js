@@ -5,14 +5,16 @@ const LETTERS = [..."abcdefghijklmnopqrstuvwxyz"].filter((letter) => !RESERVED.i
 export const MANY = 20; // from here on a letter starts the search instead: nobody remembers so many keys
 
 /** Keys of each class, in the order of the classes: a digit for the first nine, a letter of its name when one is free.
- *  A class that is added later never changes the keys of those before it. */
+ *  A class that is added later never changes the keys of those before it. Classes that are digits have themselves. */
 export function keysOf(classes) {
   const free = new Set(classes.length > MANY ? [] : LETTERS);
+  const numbered = classes.length > 0 && /^[0-9]$/.test(classes[0]);
   return classes.map((name, i) => {
+    const digit = numbered ? /^[0-9]$/.exec(name)?.[0] : i < 9 ? String(i + 1) : undefined;
     const own = [...name.toLowerCase()].find((letter) => free.has(letter));
-    const letter = own ?? (i < 9 ? undefined : [...free][0]);
+    const letter = own ?? (digit ? undefined : [...free][0]);
     free.delete(letter);
-    return [i < 9 ? String(i + 1) : undefined, letter].filter(Boolean);
+    return [digit, letter].filter(Boolean);
   });
 }
 
@@ -23,7 +25,7 @@ export function keyOf(event) {
   if (at.closest("dialog")) return null;
   if (at.matches("input:not([type=checkbox]), select, textarea")) return null;
   if (event.key === "Enter" || event.key === " ") return at.closest("button, a, summary") ? null : event.key;
-  const digit = /^(?:Digit|Numpad)([1-9])$/.exec(event.code); // where digits need Shift, the key itself counts
+  const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code); // where digits need Shift, the key itself counts
   if (digit) return digit[1];
   return event.key.length === 1 ? event.key.toLowerCase() : event.key;
 }

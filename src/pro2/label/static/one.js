@@ -102,7 +102,9 @@ export class OneByOne {
       const note = this.outbox.length ? "The next item is on its way." : "Every item is labelled or skipped.";
       $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, note)));
     } else if (item.image) {
-      $("stage").replaceChildren(this.pictures.get(item.row), h("figcaption", { className: "name" }, item.name));
+      const facts = item.columns.map(([name, value]) => h("span", { className: "fact" }, `${name} ${value}`));
+      const caption = h("figcaption", {}, h("span", { className: "name" }, item.name), ...facts);
+      $("stage").replaceChildren(this.pictures.get(item.row), caption);
     } else {
       $("stage").replaceChildren(this.reading(item));
     }
