@@ -94,6 +94,6 @@ class TestWords:
 
     def test_the_page_says_what_the_figure_stands_on(self):
         text = words.basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
-        assert text.startswith("One item in 4 is drawn at random")
+        assert text.startswith("Accuracy is measured on a random sample alone; one item in 4 is drawn for it.")
         assert "31 of 34 were guessed right, each by a model that had not seen its label" in text
         assert "2 more were skipped" in text

@@ -7,16 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from pro2.label.board import Given
 from pro2.label.fitting import BUDGET, FOLDS, QUEUE, Fitted, Labelled, refit
 from pro2.label.pool import Pool
 from pro2.label.start import start_model
 
 
 def labelled_of(rows: list[int], truth: list[str], n_random: int, n_rows: int) -> Labelled:
-    random = [Given(row, "", "random", None, 0, 0.0) for row in rows[:n_random]]
-    free = np.setdiff1d(np.arange(n_rows), rows)
-    return Labelled(np.array(rows, dtype=np.intp), [truth[row] for row in rows], random, free, np.empty(0, np.intp))
+    free, held = np.setdiff1d(np.arange(n_rows), rows), np.empty(0, np.intp)
+    return Labelled(np.array(rows, dtype=np.intp), [truth[row] for row in rows], rows[:n_random], free, held)
 
 
 class Watching:
@@ -55,7 +53,7 @@ def test_the_first_step_is_a_whole_model(steps, pool):
 
 def test_each_verdict_is_of_a_model_without_the_row(steps):
     start, labelled, found = steps
-    random = {given.row for given in labelled.random}
+    random = set(labelled.random)
     folds = start.learned[1:]
     assert len(folds) == FOLDS
     left_out = [set(labelled.rows.tolist()) - learned for learned in folds]
@@ -72,8 +70,7 @@ def test_each_verdict_is_of_a_model_without_the_row(steps):
 
 def test_verdicts_agree_with_refits_by_hand(steps, pool, model, truth):
     _, labelled, found = steps
-    row = labelled.random[0].row
-    fold = {given.row for given in labelled.random[::FOLDS]}
+    row, fold = labelled.random[0], set(labelled.random[::FOLDS])
     kept = [each for each in labelled.rows.tolist() if each not in fold]
     by_hand = model.adapt(pool.take(np.array(kept)), np.array(truth)[kept]).predict(pool.take(np.array([row])))
     assert found[-1].judged[row].label == by_hand[0]

@@ -199,7 +199,7 @@ def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
         found.wait(
             f"document.getElementById('accuracy').textContent === '{round(100 * figures['accuracy']['value'])} %'"
         )
-        assert "drawn at random" in found.text("#basis")
+        assert "a random sample alone" in found.text("#basis")
         assert found.page.locator("#shares li").count() == 3
         assert found.page.locator("#chart polyline").count() == 1
 

@@ -67,6 +67,42 @@ def test_random_rows_are_uniform_over_what_is_free(pool, truth):
     assert ((counts - expected) ** 2 / expected).sum() < 160  # chi-square, 119 degrees of freedom: 1 in 100 above 158
 
 
+def test_the_sample_is_random_whatever_else_is_labelled(pool):
+    """Suggestions take every hard row they can, a grid confirms easy ones: the sample holds both as the pool does."""
+    hard, counts = np.arange(len(pool)) % 4 == 0, np.zeros(2)
+    for seed in range(300):
+        session = Session(pool, CLASSES, Settings(seed=seed))
+        session.adopt(Fitted(queue=np.flatnonzero(hard).tolist()))
+        grid = [
+            Event("label", "", pool.ids[row], "cat", key=f"g{row}", seq=row)
+            for row in range(1, 120, 3)
+            if not hard[row]
+        ]
+        session.apply(grid)
+        Person(session, ["cat"] * len(pool)).label(40)
+        sample = session.sample()
+        assert set(sample) <= set(session.board.labels)
+        counts += [hard[sample].sum(), len(sample)]
+    share, n = counts[0] / counts[1], counts[1]
+    assert n > 300 * 10  # rows of the grid and suggested ones count when their lot comes up
+    assert abs(share - hard.mean()) < 3 * np.sqrt(0.25 * 0.75 / n)
+
+
+def test_a_pool_that_grows_keeps_its_sample(table, pool, truth):
+    before = Session(Pool(table.head(80)), CLASSES, Settings(random=1.0, seed=9))
+    person = Person(before, truth)
+    person.label(10)
+    events = [Event("give", "", pool.ids[row], info={"draw": RANDOM}) for row, _ in person.seen]
+    events += [Event("label", "", pool.ids[row], "cat", key=str(row), seq=row + 1) for row, _ in person.seen]
+    after = Session(pool, CLASSES, Settings(random=1.0, seed=9))
+    after.apply(events)
+    assert after.sample() == before.sample()
+    lots = after.lot[after.sample()]
+    fresh = [row for row in range(80, 120) if after.lot[row] < lots.max()]
+    after.apply(after.give("", len(fresh), 0.0))
+    assert {given.row for given in after.hands("")} == set(fresh)  # rows that came later are drawn in their turn
+
+
 def test_without_suggestions_chance_fills_in_and_says_so(pool, truth):
     person = Person(Session(pool, CLASSES), truth)
     person.label(8)
@@ -153,8 +189,10 @@ def labelled_session(pool, model, truth):
 
 def test_accuracy_rests_on_random_rows_alone(labelled_session, truth):
     session = labelled_session
-    assert {given.draw for given in session.board.random} == {RANDOM}
-    assert len(session.verdicts()) == 8
+    drawn = [row for row, given in session.board.drawn.items() if given.draw == RANDOM and row in session.board.labels]
+    assert len(drawn) == 8
+    assert set(drawn) <= set(session.sample())
+    assert len(session.verdicts()) == len(session.sample())
     rest = session.rest()
     right = np.mean(np.array(session.fitted.names)[session.fitted.top[rest]] == np.array(truth)[rest])
     now = session.figures()["accuracy"]

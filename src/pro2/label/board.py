@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pro2.label.events import RANDOM, UNDOABLE, Event
+from pro2.label.events import UNDOABLE, Event
 
 SETTLED = "\0settled"  # in place of a person: the label that overrules all of theirs
 
@@ -156,11 +156,6 @@ class Board:
         """Rows that somebody skipped and nobody labelled."""
         rows = (row for row in self._answers if row not in self.labels)
         return [row for row in rows if any(each.label is None for each in self.answers(row).values())]
-
-    @property
-    def random(self) -> list[Given]:
-        """Labelled rows that chance chose, in the order of their draw."""
-        return [given for row, given in self.drawn.items() if given.draw == RANDOM and row in self.labels]
 
     def opinions(self, row: int) -> dict[str, str]:
         """Each person's label of a row; skips and the settled label are left out."""

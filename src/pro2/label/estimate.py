@@ -1,10 +1,10 @@
 """How good the current model is, from rows that chance chose, and what more labels would bring.
 
-Rows that were chosen because they teach most say nothing about accuracy; a share of the rows is therefore drawn at
-random. Each of them is judged twice by models that had not learned from it: when it was drawn, by the model of that
-moment (as in prequential evaluation, Dawid 1984), and now, by a model fitted to all labels but those of its fold. The
-second verdict stands for the model on the page, so the accuracy is theirs; the difference between the two shows how
-fast the model improves.
+Rows that were chosen because they teach most say nothing about accuracy; a share of the rows is therefore drawn by
+lot, and those make a random sample of the pool. Each of them is judged twice by models that had not learned from it:
+when it was handed out, by the model of that moment (as in prequential evaluation, Dawid 1984), and now, by a model
+fitted to all labels but those of its fold. The second verdict stands for the model on the page, so the accuracy is
+theirs; the difference between the two shows how fast the model improves.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ OUTSIDE = 0.05  # chance that the truth is outside the interval
 
 @dataclass(frozen=True)
 class Verdict:
-    """One random row: was the model right that had `n` labels, none of them this row's? And the first time?"""
+    """One random row: was the model right that had `n` labels, none of them this row's? And when it was handed out?"""
 
     right: bool
     n: int
-    first_right: bool
+    first_right: bool | None
     first_n: int
 
 
@@ -88,8 +88,9 @@ def growth(verdicts: Sequence[Verdict], n_classes: int) -> Growth:
     Row i contributes d = right - first_right, whose expectation is slope * x with x = 1/sqrt(first_n + K) -
     1/sqrt(n + K). Least squares through the origin, combined with the typical slope as a Gaussian prior.
     """
-    x = np.array([(v.first_n + n_classes) ** -0.5 - (v.n + n_classes) ** -0.5 for v in verdicts])
-    d = np.array([float(v.right) - float(v.first_right) for v in verdicts])
+    twice = [v for v in verdicts if v.first_right is not None]
+    x = np.array([(v.first_n + n_classes) ** -0.5 - (v.n + n_classes) ** -0.5 for v in twice])
+    d = np.array([float(v.right) - float(v.first_right or 0) for v in twice])
     # two changes more than were seen: a handful of rows without any change must not look like certainty
     noise = (np.count_nonzero(d) + 2.0) / (len(d) + 2.0)
     precision = float(x @ x) / noise + SLOPE_SPREAD**-2

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pro2.label.board import Given
 from pro2.label.pool import Pool
 from pro2.label.start import Start
 
@@ -27,8 +26,8 @@ class Labelled:
     ----------
     rows, labels
         Row numbers and class names, in the same order.
-    random : sequence of Given
-        The labelled rows that chance chose.
+    random : sequence of int
+        The labelled rows that are a random sample of the pool, in random order.
     free : array of int
         Rows that may be suggested.
     held : array of int
@@ -37,7 +36,7 @@ class Labelled:
 
     rows: np.ndarray
     labels: Sequence[str]
-    random: Sequence[Given]
+    random: Sequence[int]
     free: np.ndarray
     held: np.ndarray
 
@@ -112,7 +111,7 @@ def refit(
 
 def _model(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Fitted:
     classifier = start.adapt(pool.take(labelled.rows), labelled.labels)
-    kept = {given.row: before.judged[given.row] for given in labelled.random if given.row in before.judged}
+    kept = {row: before.judged[row] for row in labelled.random if row in before.judged}
     if classifier is None:
         return Fitted(judged=kept, queue=before.queue)
     names = [str(name) for name in classifier.classes_.tolist()]
@@ -133,9 +132,8 @@ def _certainty(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _folds(labelled: Labelled, now: Fitted) -> list[list[int]]:
-    """Random rows in folds by the order of their draw, those with the oldest verdicts first."""
-    rows = [given.row for given in labelled.random]
-    folds = [rows[i::FOLDS] for i in range(min(FOLDS, len(rows)))]
+    """The sample in folds, those with the oldest verdicts first."""
+    folds = [list(labelled.random[i::FOLDS]) for i in range(min(FOLDS, len(labelled.random)))]
     return sorted(folds, key=lambda fold: min(now.judged[row].n if row in now.judged else -1 for row in fold))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from pro2.label import words
 from pro2.label.board import Board, Given
 from pro2.label.estimate import Accuracy, Verdict, accuracy, growth
 from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
-from pro2.label.fitting import Fitted, Labelled
+from pro2.label.fitting import Fitted, Guess, Labelled
 from pro2.label.pool import Pool
 
 LEASE = 900.0  # seconds after which a row in idle hands may go to somebody else
@@ -75,13 +77,36 @@ class Session:
         """A newer model takes the place of the last one."""
         self.fitted = fitted
 
+    @cached_property
+    def lot(self) -> np.ndarray:
+        """A number per row, drawn once from the seed and the row's id: the lowest are drawn first.
+
+        A pool that grows keeps the lots of its rows, so what was a random sample of it stays one.
+        """
+        key = self.settings.seed.to_bytes(8, "big")
+        digests = (hashlib.blake2b(name.encode(), key=key, digest_size=8).digest() for name in self.pool.ids)
+        return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+    def sample(self) -> list[int]:
+        """Labelled rows that make a random sample of the whole pool, in the order of their lots.
+
+        Rows that chance has put to somebody, and all others up to the last lot of those that have a label anyway:
+        leaving the latter out would leave out what the suggestions find hard and what a grid shows to be easy.
+        """
+        drawn = [row for row, given in self.board.drawn.items() if given.draw == RANDOM and row in self.board.labels]
+        if not drawn:
+            return []
+        rows = np.fromiter(self.board.labels, dtype=np.intp)
+        rows = rows[self.lot[rows] <= self.lot[drawn].max()]
+        return rows[np.argsort(self.lot[rows])].tolist()
+
     def labelled(self, now: float = 0.0) -> Labelled:
         """What a refit needs to know, as it is at this moment."""
         held = [row for rows in self.board.held.values() for row in rows if row not in self.board.labels]
         return Labelled(
             np.fromiter(self.board.labels, dtype=np.intp),
             list(self.board.labels.values()),
-            self.board.random,
+            self.sample(),
             np.flatnonzero(self._free(now)),
             np.array(sorted(set(held)), dtype=np.intp),
         )
@@ -121,8 +146,7 @@ class Session:
         rows = np.flatnonzero(free)
         if not len(rows):
             return None
-        rng = np.random.default_rng([self.settings.seed, self.settings.annotators.index(annotator), number])
-        return int(rng.choice(rows)), RANDOM
+        return int(rows[self.lot[rows].argmin()]), RANDOM
 
     def _free(self, now: float) -> np.ndarray:
         """Rows that nobody has labelled, skipped or in their hands."""
@@ -135,11 +159,9 @@ class Session:
 
     def _for_second_opinion(self, annotator: str) -> list[int]:
         """Rows that exactly one other person has labelled, the oldest first."""
-        opinions = {row: self.board.opinions(row) for row in self.board.labels}
         elsewhere = {row for who, rows in self.board.held.items() if who != annotator for row in rows}
-        return [
-            row for row, said in opinions.items() if len(said) == 1 and annotator not in said and row not in elsewhere
-        ]
+        said = {row: self.board.opinions(row) for row in self.board.labels if row not in elsewhere}
+        return [row for row, people in said.items() if len(people) == 1 and annotator not in people]
 
     def item(self, row: int) -> dict[str, Any]:
         """A row as the page shows it, with the model's guess."""
@@ -154,14 +176,15 @@ class Session:
         return list(self.board.held.get(annotator, {}).values())
 
     def verdicts(self) -> list[Verdict]:
-        """The newest and the first verdict on every random row that has any."""
+        """The newest verdict on every row of the sample that has any, and the first where there was one."""
         found = []
-        for given in self.board.random:
-            fresh = self.fitted.judged.get(given.row)
-            label, n = (given.guess, given.n) if fresh is None else (fresh.label, fresh.n)
-            if label is not None or fresh is not None:
-                truth = self.board.labels[given.row]
-                found.append(Verdict(label == truth, n, given.guess == truth, given.n))
+        for row in self.sample():
+            truth, given, fresh = self.board.labels[row], self.board.drawn.get(row), self.fitted.judged.get(row)
+            first = None if given is None or given.guess is None else Guess(given.guess, given.n)
+            last = fresh or first
+            if last is not None:
+                before = (None, 0) if first is None else (first.label == truth, first.n)
+                found.append(Verdict(last.label == truth, last.n, *before))
         return found
 
     def figure_event(self) -> Event | None:

@@ -47,7 +47,7 @@ def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
     """What the accuracy stands on."""
     if random <= 0:
         return "Start again with a random share above 0 to measure accuracy."
-    text = f"{_share(random)} is drawn at random, and accuracy is measured on those alone."
+    text = f"Accuracy is measured on a random sample alone; {_share(random)} is drawn for it."
     if now is None:
         return text
     text += f" So far {now.right} of {now.n} were guessed right, each by a model that had not seen its label."
@@ -58,4 +58,4 @@ def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
 
 
 def _share(random: float) -> str:
-    return "Every item" if random >= 1 else f"One item in {1 / random:.3g}"
+    return "every item" if random >= 1 else f"one item in {1 / random:.3g}"

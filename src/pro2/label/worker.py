@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+ESSENTIAL = 3  # steps that always run: model, verdicts, next rows; what follows is for quiet moments
+
 log = logging.getLogger("pro2.label")
 
 
@@ -66,11 +68,10 @@ class Worker:
     def _refit(self, asked: int) -> None:
         """A refit that fails is told in the log; the last good model stays, and labels are saved all the same."""
         try:
-            # The first three steps (model, verdicts, next rows) always run: whoever labels quickly must not starve
-            # of fresh rows. What follows is for quiet moments.
-            for number, result in enumerate(self._steps()):
+            for number, result in enumerate(self._steps(), 1):
                 self._take(result)
-                if self._stopping or (number >= 2 and self._asked > asked):
+                # not before: whoever labels quickly must not starve of fresh rows
+                if self._stopping or (number >= ESSENTIAL and self._asked > asked):
                     return
         except Exception:
             log.exception("the refit failed; the model before it stays")

@@ -6,6 +6,7 @@ const WIDE = 300, HIGH = 100; // of the drawing; it is stretched to its place
 const ENOUGH = 8; // random items before a point of the curve means anything
 
 export function showFigures(figures) {
+  document.body.dataset.ready = "";
   // how many labels the figures stand for, for whoever watches the page from outside
   if (figures.fresh) document.body.dataset.learned = figures.learned;
   say($("advice"), figures.advice.text);
