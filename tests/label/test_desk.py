@@ -205,11 +205,25 @@ def test_labels_that_disagree_with_the_model_come_first_and_are_corrected_with_o
     assert [item["name"] for item in desk.labelled(name[:9], 0)["items"]] == [name]
 
 
+def test_no_two_people_look_at_the_same_grid(pool, model, tmp_path):
+    settings = Settings(annotators=("ann", "ben"))
+    desk = Desk(Session(pool, CLASSES, settings), start_model(model, pool), Journal(tmp_path / "j.sqlite"))
+    desk.open()
+    ben = {item["row"] for item in desk.hands("ben")}
+    grids = {who: {item["row"] for name in CLASSES for item in desk.grid(who, name, "doubtful")["items"]}
+             for who in settings.annotators}  # fmt: skip
+    assert grids["ann"]
+    assert grids["ben"]
+    assert not grids["ann"] & grids["ben"]
+    assert not grids["ann"] & ben
+    desk.close()
+
+
 def test_the_grid_shows_one_class_in_the_order_asked_for(pool, model, truth, tmp_path):
     start = start_model(model, pool)
     desk = Desk(Session(pool, CLASSES), start, Journal(tmp_path / "j.sqlite"))
     desk.open()
-    doubtful, certain = desk.grid("dog", "doubtful"), desk.grid("dog", "certain")
+    doubtful, certain = desk.grid("", "dog", "doubtful"), desk.grid("", "dog", "certain")
     assert {item["guess"] for item in doubtful["items"]} == {"dog"}
     guess = desk.session.fitted
     sure = [float(guess.sure[item["row"]]) for item in doubtful["items"]]
@@ -218,6 +232,6 @@ def test_the_grid_shows_one_class_in_the_order_asked_for(pool, model, truth, tmp
         (float(guess.sure[item["row"]]) for item in certain["items"]), reverse=True
     )
     act(desk, "label", 1, rows=[doubtful["items"][0]["row"]], label="dog")
-    assert desk.grid("dog", "doubtful")["total"] == doubtful["total"] - 1
-    assert desk.grid("wolf", "doubtful") == {"items": [], "total": 0}
+    assert desk.grid("", "dog", "doubtful")["total"] == doubtful["total"] - 1
+    assert desk.grid("", "wolf", "doubtful") == {"items": [], "total": 0}
     desk.close()

@@ -210,7 +210,7 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.page.select_option("#grid-class", "dog")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
         rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
-        assert rows == [item["row"] for item in page.desk.grid("dog", "doubtful")["items"]]
+        assert rows == [item["row"] for item in page.desk.grid("", "dog", "doubtful")["items"]]
         found.page.locator("#tiles label").nth(1).click()
         found.page.keyboard.press("ArrowRight")
         found.page.keyboard.press(" ")
@@ -222,7 +222,7 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.press("u")
         assert labels(page) == {}
         found.page.select_option("#grid-order", "certain")
-        certain = page.desk.grid("dog", "certain")["items"]
+        certain = page.desk.grid("", "dog", "certain")["items"]
         found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")
 
 

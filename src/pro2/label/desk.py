@@ -190,10 +190,10 @@ class Desk:
             found["classes"], found["version"] = list(self.session.board.classes), self.version
         return found
 
-    def grid(self, label: str, order: str) -> dict[str, Any]:
+    def grid(self, annotator: str, label: str, order: str) -> dict[str, Any]:
         """See `views.grid`."""
         with self._lock:
-            return views.grid(self.session, label, order)
+            return views.grid(self.session, annotator, label, order)
 
     def labelled(self, query: str, offset: int) -> dict[str, Any]:
         """See `views.labelled`."""

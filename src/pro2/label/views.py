@@ -13,11 +13,17 @@ LIST = 60  # rows of a list before "Show more"
 DISPUTED = 2.0  # above every probability
 
 
-def grid(session: Session, label: str, order: str) -> dict[str, Any]:
-    """Unlabelled items that the model believes to be one class, most doubtful or most certain first."""
+def grid(session: Session, annotator: str, label: str, order: str) -> dict[str, Any]:
+    """Unlabelled items that the model believes to be one class, most doubtful or most certain first.
+
+    Several people have a part of the pool each, so that no two of them look at the same grid.
+    """
     if label not in session.fitted.names:
         return {"items": [], "total": 0}
-    rest = session.rest()
+    rest, people = session.rest(), session.settings.annotators
+    rest = rest[rest % len(people) == people.index(annotator)]
+    held = [row for who, rows in session.board.held.items() if who != annotator for row in rows]
+    rest = rest[~np.isin(rest, held)]
     rows = rest[session.fitted.top[rest] == session.fitted.names.index(label)]
     sure = session.fitted.sure[rows]
     rows = rows[np.argsort(-sure if order == "certain" else sure, kind="stable")]

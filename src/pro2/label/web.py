@@ -116,10 +116,9 @@ class _Api:
         return JSONResponse(await run_in_threadpool(self._desk.act, who, action))
 
     async def grid(self, request: Request) -> Response:
-        asked = request.query_params
-        return JSONResponse(
-            await run_in_threadpool(self._desk.grid, asked.get("label", ""), asked.get("order", "doubtful"))
-        )
+        who, asked = self._who(request), request.query_params
+        label, order = asked.get("label", ""), asked.get("order", "doubtful")
+        return JSONResponse(await run_in_threadpool(self._desk.grid, who, label, order))
 
     async def labelled(self, request: Request) -> Response:
         asked = request.query_params

@@ -42,10 +42,10 @@ export class Outbox {
   /** Rows that have an answer which the server does not know yet. */
   get rows() { return new Set(this.actions.flatMap((action) => action.rows ?? [])); }
 
-  /** Resolves with the server's answer once the action is on disk. */
+  /** Send an action when its turn comes; `hear` is told once it is on disk. The key lets the server know it again. */
   put(action) {
-    const kept = { ...action, key: `${Date.now().toString(36)}-${crypto.getRandomValues(new Uint32Array(2)).join("-")}` };
-    this.actions.push(kept);
+    const key = `${Date.now().toString(36)}-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+    this.actions.push({ ...action, key });
     this.keep();
     this.hear("waiting");
     this.run();
