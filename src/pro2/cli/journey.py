@@ -75,6 +75,12 @@ _COMMANDS = {
         "pro2 suggest model.safetensors pool.arrow -n 16 --out next.csv",
         "pro2 suggest model.safetensors pool.arrow --labels next.csv --adapted adapted.safetensors --out more.csv",
     ],
+    "label": [
+        "pro2 label photos/ --model model.safetensors",
+        "pro2 label pool.arrow --images photos/ --model model.safetensors",
+        "pro2 label reviews.csv --text body --model model.safetensors",
+        "pro2 label photos/ --classes cat,dog,fox",
+    ],
     "inspect": ["pro2 inspect model.safetensors", "pro2 inspect birds.npz --json"],
     "export": [
         "pro2 export adapted.safetensors --format onnx --out head.onnx",
