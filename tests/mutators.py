@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import runpy
 import signal
@@ -167,6 +168,7 @@ def campaign(check: str, whole: Path, n: int, seed: int) -> tuple[Counter[str], 
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # its own pools reserve a GiB at a time
         )
         for line in done.stdout.splitlines():
             start, outcome, what = json.loads(line)
@@ -191,11 +193,11 @@ def _child(check: str, whole: Path, numbers: range, seed: int) -> None:
         path = Path(folder) / f"damaged{whole.suffix}"
         path.write_bytes(content)
         function(path, whole)  # the undamaged file must pass; and what it needs is loaded before memory is limited
-        _limit_memory()
         for number in numbers:
             case = damage(content, seed, number)
             path.unlink()  # never over a file that is still mapped
             path.write_bytes(case.data)
+            _limit_memory()
             outcome, what = _outcome(function, path, whole)
             print(json.dumps([number, outcome, f"{case.what}: {what}"]), flush=True)
 
@@ -225,7 +227,8 @@ def _limit_memory() -> None:
 
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     used = int(status.split("VmData:")[1].split()[0]) * 1024
-    resource.setrlimit(resource.RLIMIT_DATA, (used + ALLOWANCE, used + ALLOWANCE))
+    # The soft limit, anew for each case: allocators keep what an earlier case has given back.
+    resource.setrlimit(resource.RLIMIT_DATA, (used + ALLOWANCE, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def main() -> None:

@@ -41,17 +41,19 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
         with _temporary(target, mode) as file:
             fill(file)
             file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
             if os.name == "nt":
                 file.close()  # there, an open file cannot be moved
             _move(Path(file.name), target, force)
-        sync_folder(target.parent)
     except OSError as error:
         if error.errno not in _FULL:
             raise
         full = OSError(f"cannot write {path}: {error.strerror}; nothing was changed. Make room and try again")
         full.errno = error.errno
         raise full from error
+    sync_folder(target.parent)
     return Path(path)
 
 
@@ -72,7 +74,7 @@ def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
         return None
     if not stat.S_ISREG(found):
         kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")
-        raise FileExistsError(f"{path} is {kind}, which is never replaced; choose another name")
+        raise FileExistsError(f"{path} is {kind}, which is never replaced; give another file name")
     if not force:
         raise FileExistsError(f"{path} exists; choose another name or pass force=True")
     return stat.S_IMODE(found)
@@ -81,11 +83,12 @@ def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
 def discard_stale(path: Path) -> None:
     """Remove what killed writers of `path` left behind; a writer that is alive holds a lock on its file."""
     name = re.compile(rf"\.{re.escape(path.name[:_LONGEST])}\.[0-9a-f]{{8}}\.part")
-    with os.scandir(path.parent) as entries:
+    found: list[Path] = []
+    with contextlib.suppress(PermissionError), os.scandir(path.parent) as entries:
         found = [Path(entry) for entry in entries if name.fullmatch(entry.name)]
     for each in found:
         with contextlib.suppress(OSError):
-            descriptor = os.open(each, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            descriptor = os.open(each, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
             try:
                 if _lock(descriptor):
                     each.unlink()
@@ -96,10 +99,10 @@ def discard_stale(path: Path) -> None:
 @contextlib.contextmanager
 def _temporary(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
     """A new file beside `target`, locked while it is written, and gone afterwards unless it was moved."""
-    file = _create(target, mode)
+    file = _create(target, private=mode is not None)
     while _lock(file.fileno()) is False or not os.path.lexists(file.name):
         file.close()  # another writer took it for a dead one's in the moment before it was locked
-        file = _create(target, mode)
+        file = _create(target, private=mode is not None)
     try:
         with file:
             yield file
@@ -107,15 +110,11 @@ def _temporary(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
         Path(file.name).unlink(missing_ok=True)
 
 
-def _create(target: Path, mode: int | None) -> IO[bytes]:
-    """With the permissions of the file it will replace, else those of any new file."""
+def _create(target: Path, private: bool) -> IO[bytes]:
+    """A file that replaces another is private until it gets its permissions: what was secret must not be readable."""
     name = target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(4)}.part")
-    # private until it has its permissions: what was secret must not be readable meanwhile
-    start = 0o666 if mode is None else 0o600
-    file = open(name, "xb", opener=lambda each, flags: os.open(each, flags, start))  # noqa: SIM115 - the caller closes
-    if mode is not None:
-        os.fchmod(file.fileno(), mode)
-    return file
+    mode = 0o600 if private else 0o666  # less the umask, which the system applies
+    return open(name, "xb", opener=lambda each, flags: os.open(each, flags, mode))
 
 
 def _lock(descriptor: int) -> bool | None:

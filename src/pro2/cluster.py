@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,10 +44,18 @@ def failures(ray: Any, advice: str) -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        cause: BaseException = getattr(error, "cause", None) or error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        if isinstance(cause, ValueError | TypeError):
-            raise type(cause)(str(cause)) from error
-        reason = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
-        raise OSError(f"the Ray cluster failed: {reason}; {advice}") from error
+        told = _told(error)
+        # what a task raised travels as text, its traceback around it
+        ours = re.search(r"^(ValueError|TypeError): (.+)$", told, re.MULTILINE)
+        if ours:
+            raise {"ValueError": ValueError, "TypeError": TypeError}[ours[1]](ours[2]) from error
+        raise OSError(f"the Ray cluster failed: {told.splitlines()[-1]}; {advice}") from error
+
+
+def _told(error: BaseException | None) -> str:
+    """What the error and its causes say, the innermost last."""
+    texts = []
+    while error is not None:
+        texts.append(str(error).strip() or type(error).__name__)
+        error = error.__cause__
+    return "\n".join(texts)

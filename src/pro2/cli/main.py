@@ -13,7 +13,7 @@ import pro2
 from pro2.cli import bench, datasets, journey, sweep
 from pro2.cli.demo import demo
 from pro2.cli.embed import embed
-from pro2.cli.errors import Commands, Interrupted, one_line
+from pro2.cli.errors import Commands, Interrupted, one_line, visible
 
 app = typer.Typer(
     name="pro2",
@@ -52,7 +52,7 @@ def main() -> None:
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        _say(escape(str(stop)) or "interrupted before the work began", "yellow")
+        _say(escape(visible(str(stop))) or "interrupted before the work began", "yellow")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("PRO2_DEBUG"):

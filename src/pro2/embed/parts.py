@@ -25,7 +25,8 @@ from pro2.atomic import atomic_write
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
 RULES = frozenset({"on_error", "max_pixels"})  # which images may be left out; the others' rows do not depend on it
-PER_SHARD = RULES | {"image_files"}  # what a marker knows about its own shard: a change costs that shard alone
+# what a marker knows about its own shard: a change costs that shard alone
+PER_SHARD = RULES | {"image_files", "n_rows"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -62,7 +63,8 @@ class Parts:
                     "used here: repeat the earlier call to finish it, or discard it with force=True"
                 )
             self._discard()
-        _write_file(self.folder / "job.json", json.dumps(self.job, sort_keys=True, indent=1).encode())
+        content = {**self.job, "n_rows": self.n_rows}
+        _write_file(self.folder / "job.json", json.dumps(content, sort_keys=True, indent=1).encode())
 
     def finished(self) -> dict[int, dict[str, Any]]:
         """Markers of shards whose rows are on disk as they were written; damaged ones are dropped and done again."""
@@ -149,6 +151,36 @@ class Parts:
         with (self.folder / "rows.raw").open("rb") as stream:
             stream.seek(start * size)
             return stream.read((stop - start) * size)
+
+
+def describe_parts(folder: Path) -> dict[str, Any]:
+    """What an unfinished run has done, after comparing its rows with their digests; nothing is changed."""
+    job = Parts(folder, {}, "float32", 0)._earlier_job()
+    if not job or not isinstance(job.get("n_rows"), int):
+        raise ValueError(f"{folder} is damaged (job.json); delete the folder and run the command again")
+    finished = Parts(folder, job, job["dtype"], job["n_rows"]).finished().values()
+    return {
+        "output": str(folder.with_suffix("")),
+        "backbone": job["backbone"].get("name"),
+        "rows": job["n_rows"],
+        "finished": sum(each["stop"] - each["start"] for each in finished),
+        "left_out": sum(len(each["skipped"]) for each in finished),
+        "state": "at work" if _is_locked(folder) else "interrupted; run the same command again to go on",
+        "intact": len(list(finished)) == len(list(folder.glob("shard-*.json"))),
+    }
+
+
+def _is_locked(folder: Path) -> bool:
+    import fcntl
+
+    try:
+        with (folder / "lock").open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _digest(rows: bytes) -> str:

@@ -1,6 +1,6 @@
 """Model files: one safetensors file with a JSON document in its metadata. docs/file-format.md describes it.
 
-Never pickle: a file names one of the kinds below, and everything in it is a number, a text or a list of those.
+Never pickle: a file names one of the kinds in schema.py, and everything in it is a number, a text or a list of those.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class FileMixin:
             Where the training rows came from; by default what the estimator was loaded with.
         """
         message = to_bytes(self, provenance)
-        return atomic_write(Path(path), lambda file: _write(file, message), force)
+        return atomic_write(path, lambda file: file.write(message), force)
 
 
 def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
@@ -151,10 +151,6 @@ def _is_ours(metadata: Mapping[str, str]) -> bool:
     return KEY in metadata or metadata.get("format") == OLD_MOMENTS
 
 
-def _write(file: IO[bytes], message: bytes) -> None:
-    file.write(message)
-
-
 def _checked_message(message: bytes, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The JSON document and the arrays, once the digest holds."""
     try:
@@ -166,7 +162,7 @@ def _checked_message(message: bytes, name: str) -> tuple[dict[str, Any], dict[st
         document = _checked(parse_json(metadata[KEY], "description"), name)
         if document["digest"] != _digest(document, tensors):
             raise FormatError("its content does not match its digest")
-    except FormatError as error:
+    except (FormatError, RecursionError) as error:
         raise _damaged(name, error) from error
     return document, tensors
 
@@ -239,7 +235,7 @@ def _checked(document: Any, name: str) -> dict[str, Any]:
         raise FormatError("its description is incomplete")
     try:
         _plain(document["provenance"])
-    except ValueError as error:  # JSON reads 1e999 as infinity
+    except ValueError as error:  # Python reads 1e999 as infinity
         raise FormatError(str(error)) from error
     return document
 
@@ -253,4 +249,4 @@ def _damaged(name: object, reason: object) -> ValueError:
 def _nearby(path: Path) -> str:
     names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    return f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit SOURCE --out MODEL`"
+    return f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit`"

@@ -19,7 +19,30 @@ Batches = Iterable[tuple[Array, Array]]
 
 
 class SourceMoments(FileMixin, Moments):
-    __doc__ = Moments.__doc__
+    """Class weights, class means and pooled within-class scatter of a labelled source: all that a projection needs.
+
+    Moments of shards, sites and streams add up: ``a + b`` are the moments of all rows together. They are saved to a file
+    with `save` and read with `load`, and hold no row of the data.
+
+    Attributes
+    ----------
+    classes : tuple of str or int
+        Labels in sorted order, length K.
+    weight : array (K,)
+        Sum of sample weights of each class (row counts when unweighted).
+    mean : array (K, D)
+        Class means.
+    scatter : array (D, D)
+        Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
+
+    Examples
+    --------
+    >>> X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 0, 1])
+    >>> a, b = (SourceMoments.from_arrays(X[i], y[i]) for i in (slice(0, 3), slice(3, 6)))
+    >>> whole = SourceMoments.from_arrays(X, y)
+    >>> bool(np.allclose((a + b).covariance(), whole.covariance()))
+    True
+    """
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, sample_weight: Any = None, classes: Sequence[Any] | None = None) -> Self:

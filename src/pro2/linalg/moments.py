@@ -36,15 +36,6 @@ class Moments:
         Class means.
     scatter : array (D, D)
         Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 0, 1])
-    >>> a, b = (Moments.from_arrays(X[i], y[i]) for i in (slice(0, 3), slice(3, 6)))
-    >>> whole = Moments.from_arrays(X, y)
-    >>> bool(np.allclose((a + b).covariance(), whole.covariance()))
-    True
     """
 
     classes: tuple[Any, ...]
