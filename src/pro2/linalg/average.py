@@ -18,7 +18,8 @@ from pro2.linalg.priors import Member, PriorFamily, SourcePrior
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
 SCREEN_CLASSES = 24  # and on at most this many classes
 KEEP = 4  # priors that are fitted on all rows where there are more
-TOL = 1e-6  # of a mode: six digits of the scores
+TOL = 1e-5  # of a mode: five digits of the scores
+SCREEN_TOL = 1e-2  # enough to tell which priors are the best
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
 
 
@@ -108,8 +109,9 @@ def average_head(
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
     few, classes = _screening_rows(priors[0], labels)
     if few is not None:
-        chosen = _best(family, priors, chosen, _fit(priors, chosen, labels.take(few), shift, classes))
-    blocks = _fit(priors, chosen, labels, shift, None)
+        screened = _fit(priors, chosen, labels.take(few), shift, classes, SCREEN_TOL)
+        chosen = _best(family, priors, screened)
+    blocks = _fit(priors, chosen, labels, shift, None, TOL)
     weights, without = _weights(family, blocks, labels)
     Y = losses.one_hot(labels.y, priors[0].n_classes, labels.X)
     xp = array_namespace(labels.X)
@@ -184,7 +186,7 @@ class _Block(NamedTuple):
 
 def _fit(
     priors: Sequence[SourcePrior], chosen: Sequence[Sequence[Member]], labels: Labels, shift: ClassShift,
-    classes: np.ndarray | None,
+    classes: np.ndarray | None, tol: float,
 ) -> list[_Block]:  # fmt: skip
     """Modes and leave-one-out of all members, on some classes alone if asked for."""
     blocks = []
@@ -194,13 +196,13 @@ def _fit(
         S = prior.scores(Z)
         for ranked in dict.fromkeys(m.ranked for m in members):
             own = [m for m in members if m.ranked == ranked]
-            blocks.append(_fit_block(prior, gain, ranked, own, Z, S, labels, shift.labeled, classes))
+            blocks.append(_fit_block(prior, gain, ranked, own, Z, S, labels, shift.labeled, classes, tol))
     return blocks
 
 
 def _fit_block(
     prior: SourcePrior, gain: Array, ranked: float, members: list[Member], Z: Array, S: Array, labels: Labels,
-    shift: Array, classes: np.ndarray | None,
+    shift: Array, classes: np.ndarray | None, tol: float,
 ) -> _Block:  # fmt: skip
     xp = array_namespace(Z)
     offset = xp.stack([prior.centre_scores(S, m) + shift for m in members], axis=1)
@@ -210,7 +212,7 @@ def _fit_block(
         offset, Y = xp.take(offset, at, axis=2), xp.take(Y, at, axis=1)
     rows = orthogonal(prior.features(Z, ranked), labels.c)
     precision = xp.asarray([prior.precision(m) for m in members], dtype=Z.dtype, device=device(Z))
-    mode = find_mode(rows, Y, offset, precision, tol=TOL)
+    mode = find_mode(rows, Y, offset, precision, tol=tol)
     loo = leave_one_out(rows, mode, Y, precision)
     # the only label of its class says nothing about how far labels reach: without it there is none to learn from
     alone = _alone(labels)
@@ -245,13 +247,15 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
 
 
 def _best(
-    family: PriorFamily, priors: Sequence[SourcePrior], chosen: Sequence[Sequence[Member]], blocks: Sequence[_Block]
+    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block]
 ) -> list[list[Member]]:
-    """The members with the largest weights, by prior."""
-    everyone = [(b.prior, m) for b in blocks for m in b.members]
+    """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
     score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
-    best = [everyone[i] for i in np.argsort(-score, kind="stable")[:KEEP]]
-    return [[m for p, m in best if p is prior] for prior in priors]
+    apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
+    best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
+    order = np.argsort(-apart[best], kind="stable")[:KEEP]
+    members = [blocks[best].members[i] for i in order]
+    return [members if prior is blocks[best].prior else [] for prior in priors]
 
 
 def _mixed(blocks: Sequence[_Block], weights: np.ndarray) -> tuple[Array, Array]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
-from pro2.linalg.moments import Array
+from pro2.linalg.moments import Array, host
 
 MOST_STEPS = 100
 MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
@@ -142,20 +143,47 @@ def find_mode(
     tol : float
         On `Mode.residual`.
     """
-    problem = _Problem(rows, Y, offset, precision)
-    xp, at = problem.xp, problem.start()
-    live, worst, n_iter = at.value == at.value, xp.full_like(at.value, float("inf")), 0
-    for n_iter in range(max_iter + 1):
+    problem = _Problem.of(rows, Y, offset, precision, tol)
+    at = problem.start()
+    worst = array_namespace(at.value).full_like(at.value, float("inf"))
+    at, residual, n_iter = _descend(problem, at, at.value == at.value, worst, 0, max_iter)
+    return Mode(at.B, at.F, at.P, residual, residual <= tol, n_iter)
+
+
+def _descend(
+    problem: _Problem, at: _Point, live: Array, worst: Array, n_iter: int, max_iter: int
+) -> tuple[_Point, Array, int]:
+    """Newton steps until no problem is live; those that are done are put aside, for every column costs the same."""
+    xp = problem.xp
+    while True:
         gradient, residual = problem.gradient(at)
-        live = live & (residual > tol)
+        live = live & (residual > problem.tol)
         if n_iter == max_iter or not bool(xp.any(live)):
-            break
-        step = problem.newton_step(at, gradient, residual, live)
-        new = problem.line_search(at, step, live)
+            return at, residual, n_iter
+        keep = _unsolved(live)
+        if 4 * len(keep) <= 3 * live.shape[-1]:
+            some = xp.asarray(keep, device=device(live))
+            rest = (xp.take(v, some, axis=-1) for v in (live, worst))
+            part, part_residual, n_iter = _descend(problem.take(some), at.take(some), *rest, n_iter, max_iter)
+            return at.put(part, keep), _put(residual, part_residual, keep, -1), n_iter
+        new = problem.line_search(at, problem.newton_step(at, gradient, residual, live), live)
         # rounding allows no further descent: neither the objective nor the gradient falls any more
         stuck = (new.value >= at.value - _rounding(at.value)) & (residual >= 0.5 * worst)
-        live, worst, at = live & ~stuck, xp.minimum(worst, residual), new
-    return Mode(at.B, at.F, at.P, residual, residual <= tol, n_iter)
+        live, worst, at, n_iter = live & ~stuck, xp.minimum(worst, residual), new, n_iter + 1
+
+
+def _unsolved(live: Array) -> np.ndarray:
+    """Numbers of the problems (last axis) of which any is live."""
+    return np.flatnonzero(host(live).reshape(-1, live.shape[-1]).any(axis=0))
+
+
+def _put(whole: Array, part: Array, at: np.ndarray, axis: int) -> Array:
+    """`whole` with `part` in the places `at` along an axis."""
+    xp = array_namespace(whole)
+    n = whole.shape[axis]
+    order = np.arange(n)
+    order[at] = n + np.arange(len(at))
+    return xp.take(xp.concat([whole, part], axis=axis), xp.asarray(order, device=device(whole)), axis=axis)
 
 
 class _Point(NamedTuple):
@@ -166,6 +194,14 @@ class _Point(NamedTuple):
     P: Array
     value: Array
 
+    def take(self, some: Array) -> _Point:
+        xp = array_namespace(self.B)
+        return _Point(*(xp.take(v, some, axis=-2) for v in self[:3]), xp.take(self.value, some, axis=-1))
+
+    def put(self, part: _Point, at: np.ndarray) -> _Point:
+        each = (_put(a, b, at, -2) for a, b in zip(self[:3], part[:3]))
+        return _Point(*each, _put(self.value, part.value, at, -1))
+
 
 class _Step(NamedTuple):
     B: Array
@@ -175,17 +211,28 @@ class _Step(NamedTuple):
 class _Problem:
     """Objective, gradient and Newton step of a batch."""
 
-    def __init__(self, rows: Rows, Y: Array, offset: Array, precision: Array):
-        self.xp = xp = array_namespace(rows.phi)
-        self.phi, self.phi_T = rows.phi, xp.matrix_transpose(rows.phi)
-        self.c = rows.weight[..., None, None]
-        self.Y, self.offset = Y[..., None, :], offset
-        self.prior = (1.0 - rows.free)[:, None] * precision[..., None, :]  # (..., r, J)
-        self.energy = rows.energy[..., None]
-        self.total = xp.sum(rows.weight, axis=-1)[..., None]
+    def __init__(
+        self, phi: Array, c: Array, Y: Array, energy: Array, offset: Array, prior: Array, tol: float
+    ):  # fmt: skip
+        self.xp = xp = array_namespace(phi)
+        self.phi, self.phi_T = phi, xp.matrix_transpose(phi)
+        self.c, self.Y, self.energy = c, Y, energy
+        self.offset, self.prior, self.tol = offset, prior, tol
+        self.total = xp.sum(c[..., 0], axis=-2)
         # the most that an entry of the gradient can be; a coordinate without energy has none
-        bound = xp.sum(rows.weight[..., None] * xp.abs(rows.phi), axis=-2)
+        bound = xp.sum(c[..., 0] * xp.abs(phi), axis=-2)
         self.bound = xp.where(bound > 0, bound, xp.ones_like(bound))[..., None, None]
+
+    @classmethod
+    def of(cls, rows: Rows, Y: Array, offset: Array, precision: Array, tol: float) -> _Problem:
+        prior = (1.0 - rows.free)[:, None] * precision[..., None, :]  # (..., r, J)
+        c, energy = rows.weight[..., None, None], rows.energy[..., None]
+        return cls(rows.phi, c, Y[..., None, :], energy, offset, prior, tol)
+
+    def take(self, some: Array) -> _Problem:
+        """Some of the J problems."""
+        offset, prior = self.xp.take(self.offset, some, axis=-2), self.xp.take(self.prior, some, axis=-1)
+        return _Problem(self.phi, self.c, self.Y, self.energy, offset, prior, self.tol)
 
     def start(self) -> _Point:
         xp = self.xp
@@ -225,7 +272,9 @@ class _Problem:
         left = -gradient
         z = left / D
         d, now = z, _dot(xp, left, z)
-        goal = xp.minimum(0.1 + 0.0 * residual, residual) ** 2 * now
+        # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
+        enough = xp.minimum(xp.maximum(residual, 0.3 * self.tol / residual), 0.1 + 0.0 * residual)
+        goal = enough**2 * now
         x, Fx = xp.zeros_like(d), xp.zeros_like(at.F)
         for _ in range(MOST_INNER):
             Fd = self.up(d)

@@ -64,7 +64,7 @@ class PriorFamily:
     scales: tuple[str, ...] = ("standard", "global")
     ridges: tuple[float, ...] = (0.1, 1.0, 10.0)
     sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
-    reaches: tuple[float, ...] = (0.2, 2.0, 16.0)
+    reaches: tuple[float, ...] = (0.3, 4.0)
     ranked: tuple[float, ...] = (0.0, 0.5)
     decay: float = 1.0
     intercept: float = 0.03
