@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import check_weight, check_X
-from pro2.linalg.moments import Array, encode, host
+from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
+from pro2.linalg.moments import Array, encode, host, is_missing
 
 
 class SourceTargetClassifier(AffineMixin, BaseEstimator):
@@ -35,41 +35,51 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
             `predict` uses the source head.
         sample_weight : array (n,), optional
         """
+        X, y = table_rows(X, y)
         X = check_X(self, X, reset=True)
-        y = _labels(y, X.shape[0])
-        check_classification_targets(y)
+        y = check_labels(y, X.shape[0])
         weight = check_weight(sample_weight, X)
         source, target = _split_domains(sample_domain, X.shape[0])
-        self.classes_ = np.unique(y[source])
+        self.classes_ = check_classes(y[source])
         _, codes = encode(y[source], self.classes_.tolist())
-        Xs = X if target is None else _rows(X, source)
-        coef, intercept = self._fit_source(Xs, _like(codes, X), _rows(weight, source))
+        Xs = X if target is None else take_rows(X, source)
+        coef, intercept = self._fit_source(Xs, like_rows(codes, X), take_rows(weight, source))
+        self._set_head(coef, intercept)
         if target is None:
-            self._set_head(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
             return self
-        adapted = self.adapt(_rows(X, target), y[target], sample_weight=_rows(weight, target))
-        self._set_head(adapted)
+        adapted = self.adapt(take_rows(X, target), y[target], sample_weight=take_rows(weight, target))
+        self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
+        self.keep_evidence(adapted)
         return self
 
     def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
         """Probe with labelled target rows; the fitted source model is not changed."""
         check_is_fitted(self, "classes_")
-        X = check_X(self, X_target, reset=False, name="X_target")
+        X = like_model(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
         codes = self._encode_target(y_target, X, "y_target")
         return self._adapt(X, codes, check_weight(sample_weight, X), **extra)
 
     def _encode_target(self, y: Any, X: Array, name: str) -> Array:
-        y = _labels(y, X.shape[0], name)
+        y = check_labels(y, X.shape[0], name)
         unknown = sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str)
         if unknown:
             raise ValueError(
                 f"{name} has classes {unknown[:5]} that the source does not have ({self.classes_[:10].tolist()}): "
                 "add labelled rows of them to the source, or drop them from the target."
             )
-        return _like(encode(y, self.classes_.tolist())[1], X)
+        return like_rows(encode(y, self.classes_.tolist())[1], X)
 
-    def _set_head(self, head: LinearClassifier) -> None:
+    def _set_head(self, coef: Array, intercept: Array) -> None:
+        """The source head as the classifier of this object."""
+        head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
         self.coef_, self.intercept_ = head.coef_, head.intercept_
+        self.drop_evidence()
+
+    def _named(self, head: LinearClassifier) -> LinearClassifier:
+        """With the names of the source's columns, so that a frame in another order is noticed."""
+        if hasattr(self, "feature_names_in_"):
+            head.feature_names_in_ = self.feature_names_in_
+        return head
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError
@@ -78,15 +88,34 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         raise NotImplementedError
 
 
-def _labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
+def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False) -> np.ndarray:
+    """Labels as a row of the right length; missing ones (None, NaN) only where that is allowed."""
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
     y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
     if len(y) != n_rows:
         raise ValueError(f"{name} has {len(y)} labels but there are {n_rows} rows: one label is needed per row.")
-    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
-        raise ValueError(f"{name} contains NaN or infinity: rows without a label belong into `X_unlabeled`.")
+    if y.dtype.kind in "fc" and np.isinf(y).any():
+        raise ValueError(f"{name} contains infinity: labels are names or whole numbers.")
+    if not missing and is_missing(y).any():
+        raise ValueError(f"{name} contains NaN or None: leave out rows without a label.")
     return y
+
+
+def check_classes(y: np.ndarray) -> np.ndarray:
+    """The classes of a source; a column of measurements or ids is refused."""
+    check_classification_targets(y)
+    try:
+        classes = np.unique(y)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
+    if len(classes) > max(20, len(y) // 2):
+        raise ValueError(
+            f"y has {len(classes)} different values in {len(y)} rows: is it a column of ids or measurements? "
+            "A class needs several rows."
+        )
+    return classes
 
 
 def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -105,10 +134,11 @@ def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
     return source, target if len(target) else None
 
 
-def _rows(X: Array | None, rows: np.ndarray) -> Any:
-    return None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, _like(rows, X), axis=0)
+def take_rows(X: Array | None, rows: np.ndarray) -> Any:
+    """Some rows of X, in its namespace and on its device; None of None."""
+    return None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, like_rows(rows, X), axis=0)
 
 
-def _like(codes: np.ndarray, X: Array) -> Array:
+def like_rows(codes: np.ndarray, X: Array) -> Array:
     """Integer codes in the namespace and on the device of X."""
     return codes if is_numpy_array(X) else array_namespace(X).asarray(codes, device=X.device)

@@ -10,7 +10,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.files import FileMixin
-from pro2.estimators.validation import check_X
+from pro2.estimators.report import AdaptationReport, Evidence
+from pro2.estimators.validation import check_X, like_model
+from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 
 
@@ -21,7 +23,45 @@ def unit_rows(X: Array) -> Array:
     return X / xp.where(length > 0, length, xp.ones_like(length))
 
 
-class AffineMixin(FileMixin, ClassifierMixin):
+class ReportMixin:
+    """`report_`: made from the evidence of an adaptation when it is first asked for, or before the object is copied."""
+
+    _evidence: Evidence | None = None
+    _report: AdaptationReport | None = None
+
+    @property
+    def report_(self) -> AdaptationReport:
+        """What the labels say about this classifier; see `AdaptationReport`."""
+        if self._report is None:
+            if self._evidence is None:
+                raise AttributeError("report_ exists after an adaptation: this classifier was not made by adapt.")
+            self._report = self._evidence.report(self)
+            self._evidence = None
+        return self._report
+
+    @report_.setter
+    def report_(self, report: AdaptationReport) -> None:
+        self._report, self._evidence = report, None
+
+    def keep_evidence(self, evidence: Any) -> None:
+        """Of an adaptation: what it rests on, or another classifier that has it."""
+        self.drop_evidence()
+        if isinstance(evidence, ReportMixin):
+            self._evidence, self._report = evidence._evidence, evidence._report
+        else:
+            self._evidence = evidence
+
+    def drop_evidence(self) -> None:
+        """The classifier is no longer that of an adaptation."""
+        self._evidence = self._report = None
+
+    def __getstate__(self) -> Any:
+        if self._evidence is not None:
+            self.report_  # noqa: B018  the report is small and plain, the evidence is neither
+        return super().__getstate__()
+
+
+class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
     """predict, predict_proba and decision_function from `coef_`, `intercept_` and `classes_`.
 
     Two classes: coef_ (1, D), intercept_ (1,). K > 2: coef_ (K, D), intercept_ (K,). With `unit_rows_` true, rows are
@@ -39,18 +79,14 @@ class AffineMixin(FileMixin, ClassifierMixin):
         X = check_X(self, X, reset=False)
         xp = array_namespace(X)
         X = unit_rows(X) if self.unit_rows_ else X
-        coef = xp.astype(self.coef_, X.dtype) if hasattr(self.coef_, "dtype") else self.coef_
-        logits = X @ xp.matrix_transpose(coef) + xp.astype(self.intercept_, X.dtype)
+        coef, intercept = (xp.astype(like_model(a, X), X.dtype) for a in (self.coef_, self.intercept_))
+        logits = X @ xp.matrix_transpose(coef) + intercept
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (n, K)."""
         f = self.decision_function(X)
-        xp = array_namespace(f)
-        if f.ndim == 1:
-            f = xp.stack([xp.zeros_like(f), f], axis=1)
-        e = xp.exp(f - xp.max(f, axis=1, keepdims=True))
-        return e / xp.sum(e, axis=1, keepdims=True)
+        return probabilities(f[:, None] if f.ndim == 1 else f)
 
     def predict(self, X: Any) -> np.ndarray:
         """Label of the most probable class, as a NumPy array of the caller's own labels."""

@@ -11,13 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from pro2.estimators.contract import _labels, _like
+from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.linear import AffineMixin
 from pro2.estimators.validation import check_weight, check_X
 from pro2.linalg.adamw import adamw_probe
-from pro2.linalg.logistic import LogisticFit, fit_path
 from pro2.linalg.moments import Array, encode, host
-from pro2.linalg.selection import loo_loss, loo_path
+from pro2.linalg.probes import LogisticFit, fit_path, loo_loss, loo_path
 
 L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
 
@@ -74,7 +73,7 @@ class Probe(AffineMixin, BaseEstimator):
     ) -> Probe:
         """Fit on labelled rows X (M, p); `prior_mean` (p,) or (K, p) centres the penalty."""
         X = check_X(self, X, reset=True)
-        y = _labels(y, X.shape[0])
+        y = check_labels(y, X.shape[0])
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
@@ -82,7 +81,7 @@ class Probe(AffineMixin, BaseEstimator):
                 f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
                 "ProjectAndProbe.adapt, which knows the other classes from the source."
             )
-        codes = _like(encode(y, self.classes_.tolist())[1], X)
+        codes = like_rows(encode(y, self.classes_.tolist())[1], X)
         weight = self._weights(y, X, sample_weight)
         val = self._validation(X_val, y_val)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
@@ -128,8 +127,8 @@ class Probe(AffineMixin, BaseEstimator):
         if X_val is None:
             return None
         X_val = check_X(self, X_val, reset=False, name="X_val")
-        y_val = _labels(y_val, X_val.shape[0], "y_val")
-        return X_val, _like(encode(y_val, self.classes_.tolist())[1], X_val)
+        y_val = check_labels(y_val, X_val.shape[0], "y_val")
+        return X_val, like_rows(encode(y_val, self.classes_.tolist())[1], X_val)
 
 
 def select(

@@ -2,41 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
+import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.adaptation import PriorSpace, adapt_auto, adapt_unlabeled
-from pro2.estimators.contract import SourceTargetClassifier
+from pro2.estimators.adaptation import Default, PaperProbe, as_shares, damped_source_head
+from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
-from pro2.estimators.projection import DEFAULT_RIDGE, Projection
-from pro2.estimators.validation import check_X
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
+from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
+from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.moments import Array
+from pro2.linalg.moments import Array, is_missing
+from pro2.linalg.priors import PriorFamily, SourcePrior
 
 
 class ProjectAndProbe(SourceTargetClassifier):
-    """Adapt to a shifted target with a handful of labels (Chen et al., "Project and Probe", ICLR 2024).
+    """Adapt to a shifted target with a handful of labels (after Chen et al., "Project and Probe", ICLR 2024).
 
-    `fit` learns ranked orthonormal features and a source head from a large labelled source; `adapt` fits a linear
-    classifier on those features with the few labels of a target and returns it as one affine map on raw embeddings.
+    `fit` learns ranked orthonormal features and source heads from a large labelled source; `adapt` fits a linear
+    classifier to the few labels of a target and returns it as one affine map on raw embeddings.
+
+    By default that is the classifier of a family of priors: centred on nothing or on a source head, with a variance that
+    falls along the ranked features or not; each is fitted to the labels, weighed by leave-one-out, and all are averaged.
+    The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one of them lets
+    leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
 
     Parameters
     ----------
-    n_components, solver, ridge, scale, random_state
+    n_components : int, optional
+        Ranked features to learn; by default as many as the default adaptation uses (`PriorFamily.n_ranked`).
+    solver, ridge, random_state
         As in `Projection`.
-    l2 : float or "auto"
-        Penalty of the probe: mean log-loss + (l2 / 2) ||w||^2.
-    n_features : int or "auto"
-        Features the probe may use. What is "auto" is chosen from the target labels alone.
+    scale : {"auto", "standard", "global", "unit", None}
+        What embeddings are divided by, as in `Projection`. "auto" tries those of `PriorFamily.scales` beside each other
+        and lets the labels weigh them; the paper's probe then uses the first.
+    l2 : float, "auto" or "loo"
+        Penalty of the paper's probe: mean log-loss + (l2 / 2) ||w||^2. With "auto" for both the default is used.
+    n_features : int, "auto" or "loo"
+        Leading features of the paper's probe.
+    priors : PriorFamily, optional
+        The constants of the default.
+    label_sampling : {"auto", "by_class", "random", "suggested"}
+        How target labels are drawn: so many of each class, or at random, which tells how common classes are, or chosen by
+        `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal counts are.
+    random_state : int, Generator or None
 
     Attributes
     ----------
     projection_ : Projection
+        Of the first scale.
+    priors_ : tuple of SourcePrior
+        What the default knows of the source, one for each scale.
     source_head_ : LinearClassifier
         Linear discriminant of the source in the original space: what `predict` uses before any adaptation.
+    source_moments_ : SourceMoments
     coef_, intercept_, classes_
         The classifier of this object: the source head, or the adapted one after `fit(..., sample_domain=...)`.
 
@@ -59,9 +83,11 @@ class ProjectAndProbe(SourceTargetClassifier):
         n_components: int | None = None,
         solver: str = "krylov",
         ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
+        scale: str | None = "auto",
         l2: float | str = "auto",
         n_features: int | str = "auto",
+        priors: PriorFamily | None = None,
+        label_sampling: str = "auto",
         random_state: Any = None,
     ):
         self.n_components = n_components
@@ -70,95 +96,182 @@ class ProjectAndProbe(SourceTargetClassifier):
         self.scale = scale
         self.l2 = l2
         self.n_features = n_features
+        self.priors = priors
+        self.label_sampling = label_sampling
         self.random_state = random_state
 
-    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
-        self.projection_ = Projection(
-            self.n_components, self.solver, self.ridge, self.scale, random_state=self.random_state
-        ).fit(X, codes, weight)
-        return self._set_source_head(X, codes, weight)
+    @property
+    def _family(self) -> PriorFamily:
+        return PriorFamily() if self.priors is None else self.priors
 
-    def _set_source_head(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
-        """Shrunk linear discriminant in the scaled space, carried back to raw embeddings."""
+    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
+        self._check_options()
         self.unit_rows_ = self.scale == "unit"
-        moments = getattr(self.projection_, "moments_", None)
-        if moments is None:
-            moments = SourceMoments.from_arrays(unit_rows(X) if self.unit_rows_ else X, codes, weight)
-        self.source_moments_ = moments
-        self.__dict__.pop("_space", None)
+        X = unit_rows(X) if self.unit_rows_ else X
+        moments = SourceMoments.from_arrays(X, codes, weight)
+        if self.solver == "krylov":
+            projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
+        else:
+            projections = [self._projection(scale).fit(X, codes, weight) for scale in self._scales()]
+        return self._set_source(moments, projections)
+
+    def fit_moments(self, moments: SourceMoments) -> Self:
+        """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
+        self._check_options()
+        if not isinstance(moments, SourceMoments):
+            raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
+        self.unit_rows_ = self.scale == "unit"
+        self.n_features_in_ = moments.width
+        self.classes_ = np.asarray(moments.classes)
+        projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
+        self._set_head(*self._set_source(moments, projections))
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Add source rows; the model equals that of one `fit` on all rows seen. Only for solver="krylov"."""
+        first = not hasattr(self, "source_moments_")
+        X = check_X(self, X, reset=first)
+        X = unit_rows(X) if self.scale == "unit" else X
+        moments = SourceMoments.from_arrays(X, y, sample_weight)
+        self.source_moments_ = moments if first else self.source_moments_ + moments
+        if len(self.source_moments_.classes) < 2:  # a first batch of one class: wait for the others
+            return self
+        return self.fit_moments(self.source_moments_)
+
+    def _projection(self, scale: str | None) -> Projection:
+        n = self.n_components
+        if n is None:
+            asked = self.n_features if isinstance(self.n_features, int | np.integer) else 1
+            n = min(max(self._family.n_ranked, int(asked)), self.n_features_in_)
+        return Projection(n, self.solver, self.ridge, scale, random_state=self.random_state)
+
+    def _scales(self) -> tuple[str | None, ...]:
+        return self._family.scales if self.scale == "auto" else (self.scale,)
+
+    def _check_options(self) -> None:
+        if self.scale != "auto" and self.scale not in SCALES:
+            raise ValueError(f"scale must be 'auto' or one of {SCALES}, got {self.scale!r}.")
+        if self.label_sampling not in SAMPLING:
+            raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
+        if not isinstance(self._family, PriorFamily):
+            raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
+
+    def _set_source(self, moments: SourceMoments, projections: Sequence[Projection]) -> tuple[Array, Array]:
+        self.source_moments_, self.projection_ = moments, projections[0]
+        self.priors_ = tuple(
+            SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
+            for p, name in zip(projections, self._scales())
+        )
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
-        self.source_head_ = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        self.source_head_ = self._classifier(coef, intercept)
         return coef, intercept
 
-    def _prior_space(self) -> PriorSpace | None:
-        """Made from the fitted attributes on first use, so that a model from a file has it too."""
-        if not self._untuned():
-            return None
-        if "_space" not in self.__dict__:
-            self._space = PriorSpace(self.projection_, self.source_moments_)
-        return self._space
-
-    def _untuned(self) -> bool:
-        """Nothing is fixed by the caller: priors are weighed by the labels instead of one candidate being picked."""
-        return isinstance(self.l2, str) and isinstance(self.n_features, str) and self.l2 == self.n_features == "auto"
+    def _classifier(self, coef: Array, intercept: Array) -> LinearClassifier:
+        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
         X_unlabeled: Any = None,
     ) -> LinearClassifier:  # fmt: skip
-        """Fit the probe on labelled target rows; returns a new classifier, the model is not changed.
-
-        With `l2` and `n_features` both "auto" and no validation rows, a family of priors learned from the source is
-        averaged with leave-one-out weights (docs/selection.md), and the result carries `report_`.
+        """Fit to labelled target rows; returns a new classifier with `report_`, the model is not changed.
 
         Parameters
         ----------
-        X_target, y_target : arrays (M, D), (M,)
-            The handful of labelled target rows. Classes of the source that are missing here keep a small probability.
+        X_target : array (M, D), data frame or `EmbeddingTable`
+            The handful of labelled target rows.
+        y_target : array (M,), or the name of a column of a table
+            Rows whose label is missing (None, NaN) are taken as unlabelled. Classes of the source that are missing here
+            keep a small probability.
         sample_weight : array (M,), optional
+            Importances: a row of weight 2 counts as that row twice, a row of weight 0 is absent.
         X_val, y_val : arrays, optional
-            Held-out target rows: what is "auto" is then chosen by accuracy on them, as in the paper.
+            Held-out target rows: d and l2 of the paper's probe are then chosen by accuracy on them, as in the paper.
         X_unlabeled : array (n, D), optional
-            Target rows without labels: they say how common each class is. Without any label (`adapt(None, None,
-            X_unlabeled=U)`) they only tell which features keep their variance: the source head on those is returned,
-            and `report_.ranking` ranks the features. That fails where the inputs look the same but mean another label.
+            Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any label.
         """
-        if X_target is None and X_unlabeled is None:
-            raise ValueError("X_target is None: give labelled target rows, or target rows alone as X_unlabeled.")
-        if X_unlabeled is None:
-            return super().adapt(X_target, y_target, sample_weight, X_val=X_val, y_val=y_val)
-        check_is_fitted(self, "projection_")
-        U = check_X(self, X_unlabeled, reset=False, name="X_unlabeled")
-        space = self._prior_space()
-        if space is None or X_val is not None:
-            raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only the default uses it.")
-        if X_target is None and y_target is None:
-            return adapt_unlabeled(space, self.source_moments_, self.classes_, U, self.ridge)
-        return super().adapt(X_target, y_target, sample_weight, X_unlabeled=U)
+        check_is_fitted(self, "coef_")
+        if y_target is None:
+            raise ValueError("y_target is None: give one label per row, or use adapt_unlabeled(X) without any label.")
+        X, y = table_rows(X_target, y_target)
+        X = self._target_rows(X, "X_target")
+        X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
+        if rest is not None and self._is_default() and X_val is None:
+            X_unlabeled = _stacked(rest, X_unlabeled, self)
+        return super().adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
+
+    def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
+        """The source head for a target without any label: features that vary too much there count for less."""
+        check_is_fitted(self, "source_head_")
+        U = self._target_rows(X_unlabeled, "X_unlabeled")
+        U = unit_rows(U) if self.unit_rows_ else U
+        return self._named(damped_source_head(self.source_head_, self._source_priors()[0], U))
+
+    def _is_default(self) -> bool:
+        """Nothing is fixed by the caller: priors are weighed by the labels instead of one candidate being picked."""
+        return isinstance(self.l2, str) and isinstance(self.n_features, str) and self.l2 == self.n_features == "auto"
+
+    def _source_priors(self) -> tuple[SourcePrior, ...]:
+        """`priors_`; models of version 0.1.0 have none and make it from what they know."""
+        if not hasattr(self, "priors_"):
+            p, scale = self.projection_, str(self.scale)
+            prior = SourcePrior.from_moments(self.source_moments_, p.scale_, p.components_, self._family, scale)
+            self.priors_ = (prior,)
+        return self.priors_
 
     def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, X_unlabeled: Any = None, **extra: Any
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, X_unlabeled: Any = None
     ) -> LinearClassifier:
-        space = self._prior_space()
-        if space is not None and extra.get("X_val") is None and extra.get("y_val") is None:
-            return adapt_auto(space, self.classes_, X, codes, weight, X_unlabeled)
-        Z = self.projection_.transform(X)
-        d_grid, l2_grid = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z, weight)
-        val = self._validation(**extra)
-        fit, scores = select(Z, codes, d_grid, l2_grid, len(self.classes_), weight, None, val)
-        i, j = best_candidate(scores)
-        coef, intercept = self.projection_.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])
-        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
-        adapted.n_features_, adapted.l2_ = d_grid[i], l2_grid[j]
-        return adapted
+        val = self._validation(X_val, y_val)
+        U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
+        if self._is_default() and val is None:
+            return self._adapt_default(X, codes, weight, U)
+        if U is not None:
+            raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only the default uses it.")
+        n_features, l2 = ("auto" if v == "loo" else v for v in (self.n_features, self.l2))
+        adapted = PaperProbe(self.projection_, n_features, l2, self.source_head_).adapt(self.classes_, X, codes, weight, val)
+        adapted.unit_rows_ = self.unit_rows_
+        return self._named(adapted)
 
-    def _validation(self, X_val: Any = None, y_val: Any = None) -> tuple[Array, Array] | None:
+    def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
+        labels = Labels.of(self._units(X), codes, weight)
+        how = Default(self._source_priors(), as_shares(self.source_moments_.weight), self.label_sampling, self.source_head_)
+        adapted, _ = how.adapt(self.classes_, labels, None if U is None else self._units(U))
+        adapted.unit_rows_ = self.unit_rows_
+        return self._named(adapted)
+
+    def _units(self, X: Array) -> Array:
+        return unit_rows(X) if self.unit_rows_ else X
+
+    def _target_rows(self, X: Any, name: str) -> Array:
+        return like_model(check_X(self, X, reset=False, name=name), self.coef_)
+
+    def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val go together: give both or neither.")
         if X_val is None:
             return None
-        check_is_fitted(self, "projection_")
-        X_val = check_X(self, X_val, reset=False, name="X_val")
-        return self.projection_.transform(X_val), self._encode_target(y_val, X_val, "y_val")
+        X_val = self._target_rows(X_val, "X_val")
+        return X_val, self._encode_target(y_val, X_val, "y_val")
+
+
+def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, Array | None, Array | None]:
+    """Rows with a label, their labels and weights, and the rows without one, if any."""
+    y = check_labels(y, X.shape[0], "y_target", missing=True)
+    missing = is_missing(y)
+    if not missing.any():
+        return X, y, weight, None
+    if missing.all():
+        raise ValueError("y_target has no label at all: use adapt_unlabeled(X) for rows without any label.")
+    has, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
+    y = np.array(y[has].tolist()) if y.dtype.kind == "O" else y[has]
+    return take_rows(X, has), y, take_rows(weight, has), take_rows(X, rest)
+
+
+def _stacked(rest: Array, X_unlabeled: Any, model: ProjectAndProbe) -> Array:
+    if X_unlabeled is None:
+        return rest
+    xp = array_namespace(rest)
+    more = model._target_rows(X_unlabeled, "X_unlabeled")
+    return xp.concat([rest, xp.astype(more, rest.dtype)])

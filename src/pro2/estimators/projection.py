@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.contract import _labels, _like
+from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
@@ -102,7 +102,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Learn the basis from source rows X (N, D) with labels y (N,)."""
         self._check_options()
         X = check_X(self, X, reset=True)
-        y = _labels(y, X.shape[0])
+        y = check_labels(y, X.shape[0])
         check_classification_targets(y)
         weight = check_weight(sample_weight, X)
         X = unit_rows(X) if self.scale == "unit" else X
@@ -118,7 +118,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._check_options()
         first = not hasattr(self, "moments_")
         X = check_X(self, X, reset=first)
-        y = _labels(y, X.shape[0])
+        y = check_labels(y, X.shape[0])
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
         return self.fit_moments(moments if first else self.moments_ + moments)
@@ -127,7 +127,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def fit_moments(self, moments: SourceMoments) -> Projection:
         """Learn the basis from moments alone: merged shards or sites, no rows. Only for solver="krylov"."""
         self._check_options()
-        self.n_features_in_ = moments.n_features
+        self.n_features_in_ = moments.width
         self._set_input_map(moments)
         if len(moments.classes) < 2:  # a first batch of one class: wait for the others
             self.moments_ = moments
@@ -187,7 +187,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _solve_rows(self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments) -> Basis:
         xp = array_namespace(X)
         Z = (xp.astype(X, xp.float64) - self.mean_) / self.scale_
-        codes = _like(encode(y, moments.classes)[1], X)
+        codes = like_rows(encode(y, moments.classes)[1], X)
         n_classes, d = len(moments.classes), self._width()
         if n_classes < 2:
             raise ValueError("y has one class only: a projection needs at least two classes.")

@@ -68,9 +68,16 @@ class Part:
 
     kinds: str
     shares: str
+    several: bool = False
 
     def check(self, value: Any, name: str, sizes: Sizes) -> None:
-        """FormatError for anything else."""
+        """FormatError for anything else; a tuple of at least one where there are several."""
+        if self.several:
+            if not isinstance(value, tuple) or not value:
+                raise FormatError(f"{name} is not a tuple of {self.kinds}")
+            for each in value:
+                Part(self.kinds, self.shares).check(each, name, sizes)
+            return
         if type(value).__name__ not in self.kinds.split():
             raise FormatError(f"{name} is not a {self.kinds.replace(' ', ' or ')}")
         check_object(value, {axis: sizes[axis] for axis in self.shares.split()})
@@ -122,11 +129,11 @@ KINDS = {
         {
             **HEAD,
             "unit_rows_": bool,
-            "projection_": Part("Projection", "K D"),
             "source_head_": Part("LinearClassifier", "K D"),
+            "projection_": Part("Projection", "K D"),
             "source_moments_": Part("SourceMoments", "K D"),
         },
-        NAMES,
+        {**NAMES, "priors_": Part("SourcePrior", "K D rows", several=True), "report_": Part("AdaptationReport", "")},
     ),
     "ProbeBank": Kind(
         "pro2.estimators.bank",
@@ -149,9 +156,22 @@ RECORDS = {
         {"weight": Numbers("K", least=0.0), "mean": Numbers("K D"), "scatter": Numbers("D D")},
         agrees=lambda moments: moments.weight.sum() > 0,
     ),
-    "AdaptationReport": Kind("pro2.estimators.adaptation_report", {}),
+    "SourcePrior": Kind(
+        "pro2.linalg.priors",
+        {
+            "scale": Numbers("D", above=0.0),
+            "centre": Numbers("D"),
+            "variance": Numbers("D", least=0.0),
+            "components": Numbers("d D"),
+            "heads": Numbers("R rows D"),
+            "offsets": Numbers("R rows"),
+        },
+        agrees=lambda prior: _prior_agrees(prior),
+    ),
+    "PriorFamily": Kind("pro2.linalg.priors", {}),
+    "AdaptationReport": Kind("pro2.estimators.report", {}),
     "LearningCurve": Kind(
-        "pro2.estimators.adaptation_report",
+        "pro2.estimators.report",
         {"n_per_class": Numbers("n", above=0.0), "error": Numbers("n"), "deviation": Numbers("n")},
     ),
 }
@@ -178,7 +198,7 @@ def _check_estimator(value: Any, kind: Kind, sizes: Sizes) -> None:
     width = getattr(value, "n_features_in_", None)
     if type(width) is not int or width < 1 or width != sizes.setdefault("D", width):
         raise FormatError("the number of features is missing or does not fit")
-    fitted = {each: vars(value)[each] for each in vars(value) if is_fitted_name(each)}
+    fitted = fitted_values(value)
     unknown = set(fitted) - {*kind.holds, *kind.may_hold, "n_features_in_", "provenance_"}
     if unknown:
         raise FormatError(f"{type(value).__name__} has no attribute {min(unknown)[:40]!r}")
@@ -234,12 +254,25 @@ def check_labels(items: list[Any], name: str) -> None:
         raise FormatError(f"{name} has the same label twice")
 
 
+def _prior_agrees(prior: Any) -> bool:
+    rows = 1 if prior.n_classes == 2 else prior.n_classes
+    R = len(prior.family.ridges)
+    sizes = (prior.heads.shape[:2] == (R, rows), len(prior.natural) == R, len(prior.accuracy) == R)
+    return prior.n_classes >= 2 and all(sizes) and prior.dims >= 1 and prior.unit > 0 and prior.ranked_variance > 0
+
+
 def _bank_agrees(bank: Any) -> bool:
     """Targets are looked up in order, and heads act on as many features as the projection gives."""
     projection = getattr(bank.projection, "projection_", bank.projection)
     width = bank.n_features_in_ if projection is None else len(projection.components_)
     used = width if bank.n_features is None else bank.n_features
     return bool(np.all(bank.targets_[:-1] < bank.targets_[1:])) and bank.coef_.shape[-1] == used <= width
+
+
+def fitted_values(value: Any) -> dict[str, Any]:
+    """What `fit` has set, and the report of an adaptation."""
+    found = {name: each for name, each in vars(value).items() if is_fitted_name(name)}
+    return found | ({"report_": value.report_} if hasattr(value, "report_") else {})
 
 
 def is_fitted_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
-from pro2.estimators.schema import KINDS, RECORDS, find_class, is_fitted_name
+from pro2.estimators.schema import KINDS, RECORDS, find_class, fitted_values, is_fitted_name
 from pro2.estimators.tensors import FormatError
 from pro2.linalg.moments import host
 
@@ -18,6 +18,18 @@ _INLINE = 1 << 20  # characters of labels that stay readable in the document; mo
 _TEXT_ROOM = 256 << 20  # bytes that an array of labels may take, however unequal their lengths
 _LABEL_KINDS = {"U": str, "i": int, "u": int, "b": bool, "f": float}
 _ITEM = (str, bool, int, float)
+
+
+_REPORT_OF_0_1 = {  # names of its fields then and now; what is not here was dropped
+    "n_labels": "n_labels",
+    "loo_accuracy": "accuracy",
+    "loo_interval": "accuracy_interval",
+    "loo_log_loss": "log_loss",
+    "n_features": "effective_features",
+    "temperature": "temperature",
+    "learning_curve": "learning_curve",
+    "candidates": "members",
+}
 
 
 def to_document(value: Any, tensors: dict[str, np.ndarray], at: str = "") -> Any:
@@ -58,7 +70,7 @@ def _composite(value: Any, tensors: dict[str, np.ndarray], at: str) -> Any:
 
 def _estimator(value: Any, tensors: dict[str, np.ndarray], at: str) -> dict[str, Any]:
     params = value.get_params(deep=False)
-    fitted = {name: each for name, each in vars(value).items() if is_fitted_name(name) and name != "provenance_"}
+    fitted = {name: each for name, each in fitted_values(value).items() if name != "provenance_"}
     if "n_features_in_" not in fitted:
         raise ValueError(f"this {type(value).__name__} is not fitted yet: call fit before save")
     return {
@@ -185,6 +197,8 @@ def _label_dtype(name: str) -> np.dtype:
 def _read_record(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     cls = find_class(value["$record"], RECORDS)
     fields = {name: from_document(each, tensors) for name, each in value["fields"].items()}
+    if value["$record"] == "AdaptationReport" and "loo_accuracy" in fields:
+        fields = {new: fields[old] for old, new in _REPORT_OF_0_1.items() if old in fields}
     known = {each.name: each for each in dataclasses.fields(cls)}
     needed = {name for name, each in known.items() if each.default is each.default_factory is dataclasses.MISSING}
     if not needed <= set(fields) <= set(known):  # a later version may add fields that have a default

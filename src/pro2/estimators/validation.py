@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
 from sklearn.utils.validation import check_array, validate_data
 
-from pro2.linalg.moments import Array
+from pro2.linalg.moments import Array, host
 
 
 def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
@@ -22,9 +22,30 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     X = _widen(X)
     if reset or name == "X":
         return validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
+    if hasattr(X, "columns"):  # a frame: its names must be those of the source, in their order
+        validate_data(estimator, X, reset=False, skip_check_array=True)
     X = check_array(X, dtype=[np.float64, np.float32], input_name=name)
     _check_width(estimator, X.shape[1], name)
     return X
+
+
+def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
+    """Rows and labels, where X may be an `EmbeddingTable` and y the name of its column of labels."""
+    if hasattr(X, "X_y"):
+        if not isinstance(y, str):
+            raise TypeError(f"y must be the name of a column when X is a table, got {type(y).__name__}.")
+        return X.X_y(y)
+    return X, y
+
+
+def like_model(X: Array, own: Array) -> Array:
+    """X where a model's own arrays are: in their library and on their device."""
+    if is_numpy_array(own):
+        return X if is_numpy_array(X) else host(X)
+    xp = array_namespace(own)
+    if is_numpy_array(X):
+        return xp.asarray(X, device=device(own))
+    return X if device(X) == device(own) else to_device(X, device(own))
 
 
 def _widen(X: Any) -> Any:
@@ -61,8 +82,8 @@ def check_weight(sample_weight: Any, like: Array) -> Array | None:
     if sample_weight is None:
         return None
     xp = array_namespace(like)
-    host = np.asarray(sample_weight, dtype=np.float64) if not is_array_api_obj(sample_weight) else sample_weight
-    w = xp.asarray(host, dtype=like.dtype, device=device(like))
+    values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
+    w = xp.asarray(values, dtype=xp.float64, device=device(like))
     if w.ndim != 1 or w.shape[0] != like.shape[0]:
         raise ValueError(f"sample_weight has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
     if not bool(xp.all(xp.isfinite(w))) or bool(xp.any(w < 0)) or not bool(xp.any(w > 0)):

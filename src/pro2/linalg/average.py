@@ -20,7 +20,11 @@ SCREEN_CLASSES = 24  # and on at most this many classes
 KEEP = 4  # priors that are fitted on all rows where there are more
 TOL = 1e-5  # of a mode: five digits of the scores
 SCREEN_TOL = 1e-2  # enough to tell which priors are the best
+GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
+
+
+SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
 class Labels(NamedTuple):
@@ -97,8 +101,9 @@ class AveragedHead:
 
 
 def average_head(
-    priors: Sequence[SourcePrior], labels: Labels, shift: ClassShift, members: Sequence[Sequence[Member]] | None = None
-) -> AveragedHead:
+    priors: Sequence[SourcePrior], labels: Labels, shift: ClassShift,
+    members: Sequence[Sequence[Member]] | None = None, others: Array | None = None,
+) -> AveragedHead:  # fmt: skip
     """Fit each member of each prior to the labels, and average the heads.
 
     Weights are exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser & Eddy 1979; Yao et al.
@@ -107,11 +112,12 @@ def average_head(
     """
     family = priors[0].family
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
+    gains = _gains(priors, labels, others)
     few, classes = _screening_rows(priors[0], labels)
     if few is not None:
-        screened = _fit(priors, chosen, labels.take(few), shift, classes, SCREEN_TOL)
+        screened = _fit(priors, gains, chosen, labels.take(few), shift, classes, SCREEN_TOL)
         chosen = _best(family, priors, screened)
-    blocks = _fit(priors, chosen, labels, shift, None, TOL)
+    blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
     weights, without = _weights(family, blocks, labels)
     Y = losses.one_hot(labels.y, priors[0].n_classes, labels.X)
     xp = array_namespace(labels.X)
@@ -150,8 +156,8 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     """What the labels say about how common classes are.
 
     "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
-    asked for, which says nothing; the shares are then assumed between equal ones and the source's. "auto": the closer the
-    counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of the counts, on a log scale.
+    asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
+    rows. "auto": the closer the counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of the counts, on a log scale.
     """
     K = len(source_shares)
     counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
@@ -159,7 +165,7 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     asked = np.maximum(source_shares, 1e-12) ** family.source_shares
     asked /= asked.sum()
     chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
-    by_class = {"by_class": 1.0, "random": 0.0}.get(sampling, np.exp(-2.0 * chi2 / (K - 1)))
+    by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling, np.exp(-2.0 * chi2 / (K - 1)))
     assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(labeled))
     assumed /= assumed.sum()
     return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
@@ -184,14 +190,24 @@ class _Block(NamedTuple):
     likelihood: np.ndarray
 
 
+def _gains(priors: Sequence[SourcePrior], labels: Labels, others: Array | None) -> list[Array]:
+    """What features are damped by, for each prior, from all target rows."""
+    X, weight = labels.X, labels.c
+    if others is not None:
+        xp = array_namespace(X)
+        others = xp.astype(others[:: max(1, others.shape[0] // GAIN_ROWS), :], X.dtype)
+        X = xp.concat([X, others])
+        weight = xp.concat([weight, xp.ones(others.shape[0], dtype=X.dtype, device=device(X))])
+    return [prior.gain(X, weight) for prior in priors]
+
+
 def _fit(
-    priors: Sequence[SourcePrior], chosen: Sequence[Sequence[Member]], labels: Labels, shift: ClassShift,
-    classes: np.ndarray | None, tol: float,
+    priors: Sequence[SourcePrior], gains: Sequence[Array], chosen: Sequence[Sequence[Member]], labels: Labels,
+    shift: ClassShift, classes: np.ndarray | None, tol: float,
 ) -> list[_Block]:  # fmt: skip
     """Modes and leave-one-out of all members, on some classes alone if asked for."""
     blocks = []
-    for prior, members in zip(priors, chosen):
-        gain = prior.gain(labels.X, labels.c)
+    for prior, gain, members in zip(priors, gains, chosen):
         Z = prior.rows(labels.X, gain)
         S = prior.scores(Z)
         for ranked in dict.fromkeys(m.ranked for m in members):

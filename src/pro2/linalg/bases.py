@@ -12,7 +12,7 @@ from typing import NamedTuple
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import lapack, tridiagonal
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 from pro2.linalg.moments import Array, Moments
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
@@ -104,7 +104,7 @@ def logistic_basis(
 
 
 def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
-    D = moments.n_features
+    D = moments.width
     if not 1 <= n_components <= D:
         raise ValueError(f"n_components={n_components} is outside 1..{D}: the embedding has {D} features.")
     if not 0 <= ridge < float("inf"):

@@ -14,7 +14,7 @@ def discriminant_head(moments: Moments, ridge: float) -> tuple[Array, Array]:
     variance) * I. Returns coef (D,) and intercept () for two classes, (K, D) and (K,) for more.
     """
     xp = array_namespace(moments.mean)
-    D = moments.n_features
+    D = moments.width
     A = moments.within_covariance()
     level = xp.sum(xp.linalg.diagonal(moments.covariance())) / D
     level = xp.where(level > 0, level, xp.ones_like(level))

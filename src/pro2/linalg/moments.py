@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
 
 from pro2.linalg import lapack
 
@@ -66,7 +66,8 @@ class Moments:
         return total
 
     @property
-    def n_features(self) -> int:
+    def width(self) -> int:
+        """Number of features D."""
         return int(self.mean.shape[1])
 
     @property
@@ -107,8 +108,8 @@ class Moments:
         """Moments of both sets of rows together; classes may differ."""
         if not isinstance(other, Moments):
             raise TypeError(f"other must be moments, got {type(other).__name__}.")
-        if other.n_features != self.n_features:
-            raise ValueError(f"other has {other.n_features} features, this has {self.n_features}: not one embedding.")
+        if other.width != self.width:
+            raise ValueError(f"other has {other.width} features, this has {self.width}: not one embedding.")
         if self.classes != other.classes:
             classes = tuple(sorted({*self.classes, *other.classes}))
             return self._over(classes).merge(other._over(classes))
@@ -136,7 +137,7 @@ class Moments:
 def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], np.ndarray]:
     """Labels as (sorted classes, integer codes on the host); missing, mixed and unknown labels are an error."""
     labels = np.asarray(y if is_numpy_array(y) or isinstance(y, list) else host(y))
-    if _has_missing(labels):
+    if is_missing(labels).any():
         raise ValueError("y has missing labels (NaN or None): give the rows that have a label.")
     try:
         found, codes = np.unique(labels, return_inverse=True)
@@ -155,18 +156,28 @@ def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, .
     return tuple(np.asarray(list(classes)).tolist()), lookup[codes.reshape(-1)]
 
 
-def _has_missing(labels: np.ndarray) -> bool:
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Which labels are None, NaN or another value that is not equal to itself."""
     if labels.dtype.kind == "O":
-        return any(label is None or label != label for label in labels.tolist())
-    return labels.dtype.kind in "fc" and not np.all(np.isfinite(labels))
+        return np.array([_is_nothing(label) for label in labels.tolist()], dtype=bool)
+    return np.isnan(labels) if labels.dtype.kind in "fc" else np.zeros(labels.shape, dtype=bool)
+
+
+def _is_nothing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas' NA is neither equal nor unequal to anything
+        return True
 
 
 def host(x: Array) -> np.ndarray:
     """A NumPy copy of any Array-API array, wherever it lives."""
-    if is_numpy_array(x):
-        return x
+    if is_numpy_array(x) or not is_array_api_obj(x):
+        return np.asarray(x)
     if hasattr(x, "detach"):
-        x = x.detach().cpu()
+        x = x.detach()
+    if device(x) != "cpu":
+        x = to_device(x, "cpu")
     return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
 
 
@@ -236,9 +247,12 @@ def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int)
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:
-    """(K, D) in the precision of X: class means of about SAMPLE rows spread over the block."""
-    spread = slice(None, None, max(1, X.shape[0] // SAMPLE))
-    some, rows = member[spread, :], X[spread, :]
+    """(K, D) in the precision of X: class means of about SAMPLE rows spread over those with a weight."""
+    (weighted,) = xp.nonzero(xp.sum(member, axis=1) > 0)
+    if not weighted.shape[0]:
+        return xp.zeros((member.shape[1], X.shape[1]), dtype=X.dtype, device=device(X))
+    spread = weighted[:: max(1, weighted.shape[0] // SAMPLE)]
+    some, rows = xp.take(member, spread, axis=0), xp.take(X, spread, axis=0)
     count = xp.sum(some, axis=0)
     overall = lapack.product(xp.sum(some, axis=1)[None, :], rows) / xp.sum(count)
     mean = lapack.product(xp.matrix_transpose(some), rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]

@@ -46,6 +46,8 @@ class PriorFamily:
         rows have d effective dimensions: reach = v / sqrt(d) means the same in 20 dimensions and in 2000.
     ranked : tuple of float
         Shares of the prior variance that fall along the ranked features; 0 is the flat prior.
+    n_ranked : int
+        How many ranked features there are; beyond them the prior is flat. Twice as many change no result.
     decay : float
         The variance along ranked feature k falls as k^-decay.
     intercept : float
@@ -66,6 +68,7 @@ class PriorFamily:
     sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
     reaches: tuple[float, ...] = (0.3, 4.0)
     ranked: tuple[float, ...] = (0.0, 0.5)
+    n_ranked: int = 128
     decay: float = 1.0
     intercept: float = 0.03
     trust: float = 16.0

@@ -1,0 +1,357 @@
+"""What the labels say about an adapted classifier: the record that comes with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pro2.linalg import losses
+from pro2.linalg.average import Labels
+from pro2.linalg.moments import Array, host
+from pro2.linalg.priors import SourcePrior
+
+CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measured, besides all of them
+CURVE_REPEATS = 4
+ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """error(n) = floor + slope / sqrt(n) for n labels per class, fitted to the labelled rows.
+
+    Attributes
+    ----------
+    n_per_class, error, deviation : arrays
+        Where it was measured, the error and its standard error.
+    floor, slope : float
+    spread : float
+        Standard error of a prediction at twice the labels.
+    """
+
+    n_per_class: np.ndarray
+    error: np.ndarray
+    deviation: np.ndarray
+    floor: float
+    slope: float
+    spread: float
+
+    def accuracy_at(self, n_per_class: float) -> float:
+        """Expected accuracy with that many labels per class."""
+        return 1.0 - min(1.0, self.floor + self.slope / math.sqrt(n_per_class))
+
+    def labels_for(self, points: float) -> float:
+        """How many more labels per class for `points` more percentage points; infinite where the curve is flat."""
+        now = float(self.n_per_class[-1])
+        gain = self.slope / math.sqrt(now) - points / 100.0
+        return math.inf if gain <= 0 else max(0.0, (self.slope / gain) ** 2 - now)
+
+
+@dataclass(frozen=True)
+class AdaptationReport:
+    """What the labelled rows say about an adapted classifier. Every row is judged by a model that has not seen its label.
+
+    Attributes
+    ----------
+    n_labels : int
+        Labelled target rows (different ones of positive weight).
+    accuracy, accuracy_interval : float, (float, float)
+        Leave-one-out estimate of the share of right answers on the target, classes weighted as the target is assumed to
+        have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says why.
+    withheld : str
+        Empty, or why there is no accuracy.
+    log_loss : float
+        Mean log-loss of the left-out probabilities.
+    confidence : float
+        Mean probability that the left-out answers claimed for themselves; above the accuracy means too sure.
+    source_accuracy : float
+        Of the source head on the same rows, weighted in the same way; NaN without a source head.
+    agreement : float
+        Share of the labelled rows on which source head and adapted classifier give the same answer.
+    classes, counts, shares : lists
+        Labels, labelled rows, and assumed share in the target of each class.
+    confusion : array (K, K)
+        Labelled rows by class (rows) and left-out answer (columns).
+    surprising : array
+        Numbers of the labelled rows whose label surprises most, most first: mistakes of the classifier, or of the label.
+    effective_features : float
+        Of the ranked features: how many share the variance of the logits (participation ratio).
+    temperature : float
+        What the logits were multiplied by, so that left-out probabilities are calibrated.
+    mean_shift, mean_shift_by_chance : float, (float, float)
+        Squared distance of the target's mean from the source's in standard errors, averaged over features, and its range
+        in 95 of 100 draws from the source.
+    learning_curve : LearningCurve or None
+        None with fewer than four labels in some class.
+    members : list of dict
+        Priors of the default, heaviest first: `scale`, `ranked`, `reach`, `size`, `ridge`, `weight`, and `loo`, the mean
+        leave-one-out log-likelihood of a row.
+    n_features, l2 : int or None, float or None
+        Of the paper's probe.
+    """
+
+    n_labels: int
+    accuracy: float = math.nan
+    accuracy_interval: tuple[float, float] = (0.0, 1.0)
+    withheld: str = ""
+    log_loss: float = math.nan
+    confidence: float = math.nan
+    source_accuracy: float = math.nan
+    agreement: float = math.nan
+    classes: list[Any] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    confusion: np.ndarray | None = None
+    surprising: np.ndarray | None = None
+    effective_features: float = math.nan
+    temperature: float = 1.0
+    mean_shift: float = math.nan
+    mean_shift_by_chance: tuple[float, float] = (0.0, math.inf)
+    learning_curve: LearningCurve | None = None
+    members: list[dict[str, Any]] = field(default_factory=list)
+    n_features: int | None = None
+    l2: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, texts and lists only, for JSON."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    def verdict(self) -> str:
+        """What to do, in one sentence."""
+        if self.withheld:
+            return f"Test it before you trust it: {self.withheld}."
+        low, high = (100 * v for v in self.accuracy_interval)
+        figure = f"{100 * self.accuracy:.0f} % ({low:.0f} to {high:.0f})"
+        if self.n_labels < ENOUGH:
+            return f"Label more before you trust it: {self.n_labels} labels put its accuracy at {figure}."
+        if self.accuracy < self.source_accuracy - 0.02:
+            return f"Keep the source head: it is right on {100 * self.source_accuracy:.0f} %, the adapted one on {figure}."
+        more = self._one_more_point()
+        if more <= 2 * self.n_labels:
+            return f"It pays to label {more:.0f} more rows: accuracy is {figure}, and they should add a point."
+        return f"More labels would change little: accuracy is {figure}."
+
+    def _one_more_point(self) -> float:
+        if self.learning_curve is None:
+            return math.inf
+        return self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
+
+    def __str__(self) -> str:
+        lines = [self.verdict(), f"{self.n_labels} labels: {self._counts()}"]
+        if not self.withheld:
+            low, high = (100 * v for v in self.accuracy_interval)
+            after = f"left-out accuracy {100 * self.accuracy:.1f} % ({low:.0f} to {high:.0f})"
+            before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f} %"
+            lines.append(f"{after}{before}; it expected {100 * self.confidence:.1f} %")
+        if not math.isnan(self.agreement):
+            lines.append(f"gives the source head's answer on {100 * self.agreement:.0f} % of the labelled rows")
+        if not math.isnan(self.mean_shift):
+            low, high = self.mean_shift_by_chance
+            beyond = "further than" if self.mean_shift > high else "no further than"
+            lines.append(
+                f"the target's mean is {beyond} chance would put it: {self.mean_shift:.1f} ({low:.1f} to {high:.1f})"
+            )
+        return "\n".join(lines)
+
+    def _counts(self) -> str:
+        shown = [f"{name} {n}" for name, n in zip(self.classes, self.counts)]
+        return ", ".join(shown[:10]) + (f", ... ({len(shown)} classes)" if len(shown) > 10 else "")
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from html import escape
+
+        rows = "".join(f"<li>{escape(line)}</li>" for line in str(self).splitlines()[1:])
+        return f"<p><b>{escape(self.verdict())}</b></p><ul>{rows}</ul>"
+
+    def __repr__(self) -> str:
+        return f"AdaptationReport(n_labels={self.n_labels}, accuracy={self.accuracy:.3f})"
+
+    def plot(self, ax: Any = None) -> Any:
+        """The learning curve with its measured points; needs matplotlib. Returns the axes."""
+        from matplotlib import pyplot as plt
+
+        curve = self.learning_curve
+        if curve is None:
+            raise ValueError("there is no learning curve: it takes at least four labels of each class.")
+        ax = plt.subplots()[1] if ax is None else ax
+        n = np.geomspace(curve.n_per_class[0], 4 * curve.n_per_class[-1], 50)
+        ax.plot(n, [100 * curve.accuracy_at(v) for v in n], color="tab:blue")
+        ax.errorbar(curve.n_per_class, 100 * (1 - curve.error), 196 * curve.deviation, fmt="o", color="tab:blue")
+        ax.set(xscale="log", xlabel="labels per class", ylabel="accuracy (%)")
+        return ax
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that a report is made from.
+
+    Attributes
+    ----------
+    labels : Labels
+    loo_scores : array (M, K') or a function that returns it
+    shares : array (K,)
+        Of the classes in the target.
+    refit : function
+        From other `Labels` to a head (coef, intercept), for the learning curve.
+    facts : dict
+        Fields of the report that are known already.
+    prior : SourcePrior or None
+        Where there is one: what the source looked like.
+    source_head : (coef, intercept) or None
+    """
+
+    labels: Labels
+    loo_scores: Any
+    shares: np.ndarray
+    refit: Callable[[Labels], tuple[Array, Array]]
+    facts: dict[str, Any]
+    prior: SourcePrior | None
+    source_head: tuple[Array, Array] | None = None
+
+    def report(self, adapted: Any) -> AdaptationReport:
+        """Of the classifier that `adapt` made from it."""
+        y, c = host(self.labels.y), host(self.labels.c)
+        scores = host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
+        P = losses.probabilities(scores)
+        answers, K = P.argmax(axis=1), P.shape[1]
+        w = _class_weighted(y, c, self.shares)
+        right = (answers == y).astype(float)
+        facts = dict(self.facts)
+        withheld = self._withheld(facts.pop("label_sampling", "auto"), y)
+        accuracy = math.nan if withheld else float(w @ right)
+        counts = np.bincount(y, minlength=K)
+        return AdaptationReport(
+            n_labels=len(y),
+            accuracy=accuracy,
+            accuracy_interval=(0.0, 1.0) if withheld else wilson_interval(accuracy, 1.0 / float(w @ w)),
+            withheld=withheld,
+            log_loss=float(w @ -np.log(np.maximum(P[np.arange(len(y)), y], 1e-300))),
+            confidence=float(w @ P.max(axis=1)),
+            classes=adapted.classes_.tolist(),
+            counts=counts.tolist(),
+            shares=[float(v) for v in self.shares],
+            confusion=_confusion(y, answers, K),
+            surprising=np.argsort(P[np.arange(len(y)), y], kind="stable"),
+            effective_features=self._effective_features(adapted.coef_),
+            learning_curve=_learning_curve(self, 1.0 - float(w @ right)),
+            **self._against_source(adapted, y, w),
+            **self._mean_shift(w),
+            **facts,
+        )
+
+    def _withheld(self, sampling: str, y: np.ndarray) -> str:
+        if sampling == "suggested":
+            return "its labels were chosen, not drawn at random, so they cannot say how accurate it is"
+        if len(y) < 2:
+            return "one label cannot say how accurate it is"
+        return ""
+
+    def _effective_features(self, coef: Array) -> float:
+        if self.prior is None:
+            return math.nan
+        W = host(coef) * host(self.prior.scale) @ host(self.prior.components).T
+        share = (W * W).sum(axis=0)
+        return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
+
+    def _against_source(self, adapted: Any, y: np.ndarray, w: np.ndarray) -> dict[str, float]:
+        if self.source_head is None:
+            return {}
+        X = host(self.labels.X)
+        before = _answers(X, *self.source_head)
+        return {
+            "source_accuracy": float(w @ (before == y)),
+            "agreement": float(np.mean(before == _answers(X, adapted.coef_, adapted.intercept_))),
+        }
+
+    def _mean_shift(self, w: np.ndarray) -> dict[str, Any]:
+        """Classes weighted equally on both sides; by chance it is a mean of `dims` squares of normal numbers."""
+        if self.prior is None or len(w) < 2:
+            return {}
+        balanced = _class_weighted(host(self.labels.y), host(self.labels.c), np.ones(self.prior.n_classes))
+        Z = host(self.prior.rows(self.labels.X, self.prior.variance * 0.0 + 1.0))
+        variance = np.maximum(host(self.prior.variance), 0.01 * float(host(self.prior.variance).mean()))
+        mean = balanced @ Z
+        shift = float(np.mean(mean * mean / variance) / float(balanced @ balanced))
+        spread = 1.96 * math.sqrt(2.0 / self.prior.dims)
+        return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - spread), 1.0 + spread)}
+
+
+def _answers(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
+    coef, intercept = np.atleast_2d(host(coef)), np.atleast_1d(host(intercept))
+    f = X @ coef.T.astype(X.dtype) + intercept
+    return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
+
+
+def _class_weighted(y: np.ndarray, c: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Weights of sum one under which the classes that have labels are as common as `shares` says."""
+    total = np.bincount(y, weights=c, minlength=len(shares))
+    w = c * (shares / np.where(total > 0, total, 1.0))[y]
+    return np.asarray(w / w.sum())
+
+
+def _confusion(y: np.ndarray, answers: np.ndarray, K: int) -> np.ndarray:
+    return np.bincount(y * K + answers, minlength=K * K).reshape(K, K)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, LearningCurve):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def wilson_interval(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """95 % interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
+    # by rounding alone the ends could miss a share of exactly 0 or 1
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+
+
+def _learning_curve(evidence: Evidence, error: float) -> LearningCurve | None:
+    """Errors on held-out labelled rows at a quarter and half of the labels, and leave-one-out at all of them."""
+    y = host(evidence.labels.y)
+    counts = np.bincount(y)
+    there = int((counts > 0).sum())
+    smallest = counts[counts > 0].min()
+    if smallest < 4 or there < 2:
+        return None
+    points = [(float(smallest), error, len(y))]
+    for share in CURVE_SHARES:
+        n = max(1, round(share * smallest))
+        wrong = [_held_out(evidence, n, seed) for seed in range(CURVE_REPEATS)]
+        points.append((float(n), float(np.mean(wrong)), len(y) - n * there))
+    return fit_curve(*(np.array(v, dtype=float) for v in zip(*sorted(points))))
+
+
+def fit_curve(n: np.ndarray, error: np.ndarray, rows: np.ndarray) -> LearningCurve:
+    """Weighted least squares of floor + slope / sqrt(n), both non-negative; the spread is the law of the fit."""
+    deviation = np.sqrt(np.maximum(error * (1 - error), 0.25 / rows) / rows)
+    A, b = np.stack([np.ones_like(n), 1 / np.sqrt(n)], axis=1) / deviation[:, None], error / deviation
+    floor, slope = np.linalg.lstsq(A, b, rcond=None)[0]
+    if slope < 0:
+        floor, slope = float(np.average(error, weights=deviation**-2)), 0.0
+    elif floor < 0:
+        floor, slope = 0.0, float((A[:, 1] @ b) / (A[:, 1] @ A[:, 1]))
+    ahead = np.array([1.0, 1 / math.sqrt(2 * n[-1])])
+    spread = math.sqrt(float(ahead @ np.linalg.pinv(A.T @ A) @ ahead))
+    return LearningCurve(n, error, deviation, float(floor), float(slope), spread)
+
+
+def _held_out(evidence: Evidence, n: int, seed: int) -> float:
+    """Error on the other labelled rows of a head fitted to n rows of each class."""
+    labels, y = evidence.labels, host(evidence.labels.y)
+    rng = np.random.default_rng(seed)
+    few = np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)]))
+    rest = np.setdiff1d(np.arange(len(y)), few)
+    answers = _answers(host(labels.X)[rest], *evidence.refit(labels.take(few)))
+    return float(np.mean(answers != y[rest]))
