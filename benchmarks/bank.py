@@ -15,7 +15,7 @@ from ceilings import copy_gigabytes, product_gflops
 from harness import measure, run
 from threadpoolctl import threadpool_limits
 
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 
 L2 = 0.01
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pro2.linalg import fused, fused_triton
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 
 SIZES = [(1_000_000, 32, 16), (20_000, 256, 64)]
 L2, TOL = 0.01, 1e-4

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from harness import REAL_DATA, measure, run
 
-from pro2.linalg import paths
-from pro2.linalg.logistic import fit_path
-from pro2.linalg.selection import loo_path
+from pro2.linalg import kernels
+from pro2.linalg.probes import fit_path
+from pro2.linalg.probes import loo_path
 
 PREFIXES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 PENALTIES = np.logspace(-4, 2, 13)
@@ -146,7 +146,7 @@ def peers(Z: np.ndarray, y: np.ndarray, skglm: Callable[..., None] | None) -> di
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
     real = (REAL_DATA / "waterbirds.npz").exists() and not options.made
-    source, compiled, skglm = waterbirds_rows() if real else made, paths.load(), skglm_refits()
+    source, compiled, skglm = waterbirds_rows() if real else made, kernels.available("numba"), skglm_refits()
     square = np.random.default_rng(0).standard_normal((SIZE, SIZE))
     rows = []
     for M in options.shots:

@@ -29,7 +29,7 @@ from pro2.lab.experiments.methods import prepared_keys
 from pro2.lab.experiments.plan import DataSpec, Plan
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.run import run_sweep
-from pro2.linalg import paths
+from pro2.linalg import kernels
 
 WIDTH, SOURCE = 1280, 5000
 TARGETS = (("waterbirds", (2900, 2900, 2500)), ("celeba", (2700, 2300, 2000)), ("collages", (2048, 2048, 2048, 2048)))
@@ -138,7 +138,7 @@ def timed(work: Callable[[int], Any], repeats: int) -> tuple[float, float]:
 
 
 def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    compiled = paths.load()  # compiling is paid once an installation, not once a sweep
+    compiled = kernels.available("numba")  # compiling is paid once an installation, not once a sweep
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plan = write_tables(folder)

@@ -13,7 +13,7 @@ from pro2.lab.baselines import bases as baseline_bases
 from pro2.lab.baselines import sparse_logistic
 from pro2.lab.theory import gaussians
 from pro2.linalg import adamw, bases, heads, penalty_path, selection
-from pro2.linalg.logistic import fit_logistic, fit_path
+from pro2.linalg.probes import fit_logistic, fit_path
 from pro2.linalg.moments import Moments, host
 from tests.linalg.backends import to
 

@@ -6,7 +6,7 @@ import pytest
 import pro2
 from pro2.estimators import bank as bank_module
 from pro2.estimators.bank import ProbeBank
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 
 
 @pytest.fixture

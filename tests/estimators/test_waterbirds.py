@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.linalg.logistic import fit_path
+from pro2.linalg.probes import fit_path
 from pro2.tables.shifts import draw, group_targets
 
 pytestmark = pytest.mark.real_data

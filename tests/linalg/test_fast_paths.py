@@ -7,7 +7,7 @@ import pytest
 
 from pro2.linalg import bases, batches, fused, lapack, logistic, moments, newton
 from pro2.linalg.bases import krylov_basis
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 from pro2.linalg.moments import Moments
 
 

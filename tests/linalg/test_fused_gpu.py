@@ -13,7 +13,7 @@ PROGRAM = """
 import sys, torch
 import pro2.linalg.newton as newton
 from pro2.linalg import fused, fused_triton
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 
 device = sys.argv[1]
 torch.manual_seed(0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from pro2.linalg.logistic import fit_logistic, fit_path
+from pro2.linalg.probes import fit_logistic, fit_path
 from pro2.linalg.moments import host
 
 from .backends import BACKENDS, to

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pro2.linalg.logistic import fit_logistic
-from pro2.linalg.selection import loo_loss, loo_path
+from pro2.linalg.probes import fit_logistic
+from pro2.linalg.probes import loo_loss, loo_path
 
 
 @pytest.mark.parametrize("K", [2, 3])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pro2.linalg import lapack, newton, paths, selection
-from pro2.linalg.logistic import Prefixes, fit_logistic, fit_path
-from pro2.linalg.selection import loo_path
+from pro2.linalg.probes import Prefixes, fit_logistic, fit_path
+from pro2.linalg.probes import loo_path
 
 PENALTIES = [1e-4, 1e-2, 1.0, 30.0]
 
@@ -46,13 +46,13 @@ SIZES = [12, 90]  # factorised, and by conjugate gradients
 @pytest.fixture
 def compiled():
     pytest.importorskip("numba")
-    assert paths.load()
+    assert kernels.available("numba")
 
 
 def _plain(monkeypatch, call, *args, **kwargs):
     with monkeypatch.context() as patch:
         patch.setenv("PRO2_FUSED", "0")
-        assert not paths.load()
+        assert not kernels.available("numba")
         return call(*args, **kwargs)
 
 
@@ -156,9 +156,9 @@ def test_switched_off_or_too_large_the_plain_path_is_used(compiled, monkeypatch)
 
 def test_who_asks_for_a_way_gets_it_whatever_is_loaded(compiled):
     """Else the rounding of a sweep would depend on what its process did before."""
-    with paths.using(False):
+    with kernels.using(False):
         assert not paths.serves(np.empty(0), 256, 10**6)
-        with paths.using(True):
+        with kernels.using(True):
             assert paths.serves(np.empty(0), 4, 1)
             assert not paths.serves(np.empty(0), paths.MOST_ROWS + 1, 1)
         assert not paths.serves(np.empty(0), 4, 1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pro2.linalg import fused, penalty_path
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 from pro2.linalg.penalty_path import PenaltyPath
-from pro2.linalg.selection import loo_loss, loo_path
+from pro2.linalg.probes import loo_loss, loo_path
 
 PENALTIES = [0.1, 1e-3, 10.0]  # in no order: each start comes from the next stronger one
 

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from pro2.estimators.contract import check_labels
 from pro2.estimators.files import FileMixin
-from pro2.estimators.validation import check_X
-from pro2.linalg.logistic import fit_logistic
-from pro2.linalg.moments import encode
-from pro2.linalg.penalty_path import penalty_path
-from pro2.linalg.selection import loo_loss, loo_path
+from pro2.estimators.validation import check_X, like_model
+from pro2.linalg.losses import probabilities
+from pro2.linalg.moments import Array, host
+from pro2.linalg.probes import fit_logistic, loo_penalties
 
 L2_GRID = tuple(10.0 ** np.arange(-3.0, 1.5, 1.0))
 POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move it
@@ -66,7 +69,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         self.n_features = n_features
 
     def fit(self, X: Any, y: Any, target: Any = None) -> ProbeBank:
-        """Fit all heads.
+        """Fit all heads, where X lives: tensors on a GPU stay there.
 
         Parameters
         ----------
@@ -79,10 +82,11 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"l2 must be 'auto' or a positive finite number, got {self.l2!r}.")
         rows, labels, ids = _flatten(X, y, target)
         Z = self._features(rows, reset=True)
-        classes, codes = encode(labels)
-        self.classes_ = np.asarray(classes)
-        if len(classes) < 2:
-            raise ValueError(f"y has one class only ({classes[0]!r}): a bank needs at least two over all targets.")
+        labels = check_labels(labels, Z.shape[0])
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only ({labels[0]!r}): a bank needs at least two over all targets.")
         self.targets_, which = np.unique(ids, return_inverse=True)
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
@@ -90,68 +94,76 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any, target: Any = None) -> np.ndarray:
         """Labels of rows X (n, D), each with the head of its `target` (one id for all rows, or one per row)."""
-        f = self.decision_function(X, target)
+        f = host(self.decision_function(X, target))
         return self.classes_[(f > 0).astype(int) if f.ndim == 1 else f.argmax(1)]
 
-    def predict_proba(self, X: Any, target: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any, target: Any = None) -> Array:
         """Probability of each class, (n, K)."""
         f = self.decision_function(X, target)
-        f = np.stack([0 * f, f], axis=1) if f.ndim == 1 else f
-        e = np.exp(f - f.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+        return probabilities(f[:, None] if f.ndim == 1 else f)
 
-    def decision_function(self, X: Any, target: Any = None) -> np.ndarray:
+    def decision_function(self, X: Any, target: Any = None) -> Array:
         """Logits: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self, "coef_")
         Z = self._features(X, reset=False)
-        at = self._find(target, len(Z))
-        if len(self.classes_) == 2:
-            return np.einsum("np,np->n", Z, self.coef_[at]) + self.intercept_[at]
-        return np.einsum("np,nkp->nk", Z, self.coef_[at]) + self.intercept_[at]
+        xp = array_namespace(Z)
+        at = xp.asarray(self._find(target, Z.shape[0]), device=device(Z))
+        coef, intercept = (xp.astype(like_model(a, Z), Z.dtype) for a in (self.coef_, self.intercept_))
+        coef, intercept = xp.take(coef, at, axis=0), xp.take(intercept, at, axis=0)
+        return xp.sum((Z if intercept.ndim == 1 else Z[:, None, :]) * coef, axis=-1) + intercept
 
-    def _features(self, X: Any, reset: bool) -> np.ndarray:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, target: Any = None) -> float:
+        """Share of right answers on rows X (n, D) with labels y (n,)."""
+        return float(accuracy_score(y, self.predict(X, target), sample_weight=sample_weight))
+
+    def __sklearn_clone__(self) -> ProbeBank:
+        """A fitted projection is data, not a setting: it stays."""
+        return type(self)(self.projection, self.l2, self.n_features)
+
+    def _features(self, X: Any, reset: bool) -> Array:
         X = check_X(self, X, reset=reset)
         if self.projection is not None:
             X = getattr(self.projection, "projection_", self.projection).transform(X)
         d = X.shape[1] if self.n_features is None else self.n_features
-        if not 1 <= d <= X.shape[1]:
-            raise ValueError(f"n_features must be in 1..{X.shape[1]} (the projected width), got {d}.")
-        return np.asarray(X[:, :d])
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= X.shape[1]:
+            raise ValueError(f"n_features must be in 1..{X.shape[1]} (the projected width), got {d!r}.")
+        return X[:, :d]
 
     def _find(self, target: Any, n_rows: int) -> np.ndarray:
         if target is None:
             if len(self.targets_) > 1:
                 raise ValueError(f"target is needed: this bank holds {len(self.targets_)} targets.")
             return np.zeros(n_rows, dtype=int)
-        wanted = np.asarray(target)
+        wanted = np.asarray(host(target) if is_array_api_obj(target) else target)
+        if wanted.ndim and wanted.shape != (n_rows,):
+            raise ValueError(f"target has shape {wanted.shape}: one id for all rows, or one for each of {n_rows}.")
         at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
-        unknown = np.unique(wanted[self.targets_[at] != wanted]) if wanted.ndim else wanted[self.targets_[at] != wanted]
+        unknown = np.unique(np.atleast_1d(wanted)[np.atleast_1d(self.targets_[at] != wanted)])
         if unknown.size:
-            raise ValueError(
-                f"target {unknown.reshape(-1)[:5].tolist()} is not in the bank: fit it, or use pooled_coef_."
-            )
+            raise ValueError(f"target {unknown[:5].tolist()} is not in the bank: fit it, or use pooled_coef_.")
         return np.broadcast_to(at, (n_rows,))
 
-    def _fit_pooled(self, Z: np.ndarray, codes: np.ndarray) -> None:
-        some = slice(None, None, max(1, len(Z) // POOLED_ROWS))
-        self._unit = unit = float(np.sum(np.var(Z[some], axis=0))) or 1.0
+    def _fit_pooled(self, Z: Array, codes: np.ndarray) -> None:
+        xp = array_namespace(Z)
+        some = slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
+        few = Z[some, :]
+        self._unit = unit = float(xp.sum(xp.var(xp.astype(few, xp.float64), axis=0))) or 1.0
         l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
-        fit = fit_logistic(Z[some], codes[some], l2, n_classes=len(self.classes_))
+        fit = fit_logistic(few, _codes(codes[some], Z), l2, n_classes=len(self.classes_))
         self.pooled_coef_, self.pooled_intercept_ = fit.coef, fit.intercept
 
-    def _fit_heads(self, Z: np.ndarray, codes: np.ndarray, which: np.ndarray) -> None:
-        T, K = len(self.targets_), len(self.classes_)
-        shape = (T,) if K == 2 else (T, K)
-        coef, intercept = np.empty((*shape, Z.shape[1]), Z.dtype), np.empty(shape, Z.dtype)
-        if self.l2 != "auto":
-            for at, Zb, yb, wb in _batches(Z, codes, which, K):
-                fit = fit_logistic(Zb, yb, float(self.l2), n_classes=K, sample_weight=wb)
-                coef[at], intercept[at] = fit.coef, fit.intercept
-            self.coef_, self.intercept_ = coef, intercept
+    def _fit_heads(self, Z: Array, codes: np.ndarray, which: np.ndarray) -> None:
+        K = len(self.classes_)
+        if self.l2 == "auto":
+            self._fit_auto(Z, codes, which)
             return
-        self._fit_auto(Z, codes, which, coef, intercept)
+        parts = []
+        for at, Zb, yb, wb in _batches(Z, codes, which, K):
+            fit = fit_logistic(Zb, yb, float(self.l2), n_classes=K, sample_weight=wb)
+            parts.append((at, fit.coef, fit.intercept))
+        self.coef_, self.intercept_ = _in_order(parts)
 
-    def _fit_auto(self, Z: Any, codes: Any, which: Any, coef: np.ndarray, intercept: np.ndarray) -> None:
+    def _fit_auto(self, Z: Array, codes: np.ndarray, which: np.ndarray) -> None:
         """Score every candidate on every target and average the heads by shares learned from the first ones scored."""
         penalties = [float(g * self._unit) for g in L2_GRID]
         centres = [None] if len(self.targets_) == 1 else [None, self.pooled_coef_]
@@ -159,37 +171,43 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         every = max(1, len(self.targets_) // SHARING_TARGETS)
         first = np.arange(len(self.targets_)) % every == 0
         scored = list(self._scored(Z, codes, which, penalties, centres, first))
-        self.shares_ = _learn_shares(np.concatenate([likelihood for *_, likelihood in scored]))
-        for part in (scored, self._scored(Z, codes, which, penalties, centres, ~first)):
-            for at, heads, offsets, likelihood in part:
-                weight = _responsibility(likelihood, self.shares_)
-                coef[at] = np.einsum("tc,tc...->t...", weight, heads)
-                intercept[at] = np.einsum("tc,tc...->t...", weight, offsets)
-        self.coef_, self.intercept_ = coef, intercept
+        self.shares_ = _learn_shares(np.concatenate([host(likelihood) for *_, likelihood in scored]))
+        parts = []
+        for group in (scored, self._scored(Z, codes, which, penalties, centres, ~first)):
+            for at, heads, offsets, likelihood in group:
+                w = _codes(_responsibility(host(likelihood), self.shares_), Z)
+                parts.append((at, _weighted(w, heads), _weighted(w, offsets)))
+        self.coef_, self.intercept_ = _in_order(parts)
 
     def _scored(
-        self, Z: Any, codes: Any, which: Any, penalties: list[float], centres: list[Any], among: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        self, Z: Array, codes: np.ndarray, which: np.ndarray, penalties: list[float], centres: list[Any], among: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
         """(targets, heads, intercepts, leave-one-out log-likelihoods) of all candidates, batch by batch."""
-        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.classes_), len(self.candidates_), among):
-            yield at, *_loo_likelihood(Zb, yb, wb, penalties, centres, len(self.classes_))
+        K = len(self.classes_)
+        for at, Zb, yb, wb in _batches(Z, codes, which, K, len(self.candidates_), among):
+            xp = array_namespace(Zb)
+            each = [loo_penalties(Zb, yb, penalties, n_classes=K, sample_weight=wb, prior_mean=c) for c in centres]
+            heads, offsets, loss = (xp.concat([e[k] for e in each], axis=1) for k in range(3))
+            yield at, heads, offsets, -loss * xp.sum(wb, axis=-1, keepdims=True)
 
 
-def _loo_likelihood(
-    Z: np.ndarray, y: np.ndarray, w: np.ndarray, penalties: list[float], centres: list[Any], n_classes: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Heads (t, C, ...), intercepts (t, C, ...) and summed leave-one-out log-likelihoods (t, C) of a batch."""
-    heads, offsets, scores = [], [], []
-    for centre in centres:
-        if n_classes == 2:
-            coef, intercept, loss = penalty_path(Z, y, penalties, sample_weight=w, prior_mean=centre)
-        else:
-            fit, loo = loo_path(Z, y, [Z.shape[-1]], penalties, n_classes=n_classes, sample_weight=w, prior_mean=centre)
-            coef, intercept, loss = fit.coef[:, 0], fit.intercept[:, 0], loo_loss(loo, y, n_classes, w)[:, 0]
-        heads.append(coef)
-        offsets.append(intercept)
-        scores.append(-loss * w.sum(-1, keepdims=True))
-    return np.concatenate(heads, 1), np.concatenate(offsets, 1), np.concatenate(scores, 1)
+def _codes(values: np.ndarray, like: Array) -> Array:
+    """Numbers from the host, where the features are."""
+    return values if is_numpy_array(like) else array_namespace(like).asarray(values, device=device(like))
+
+
+def _weighted(w: Array, values: Array) -> Array:
+    """Sum over candidates (axis 1) of values (t, C, ...) with weights (t, C), in the type of the values."""
+    xp = array_namespace(values)
+    w = xp.reshape(xp.astype(w, values.dtype), (*w.shape, *(1,) * (values.ndim - 2)))
+    return xp.sum(w * values, axis=1)
+
+
+def _in_order(parts: list[tuple[np.ndarray, Array, Array]]) -> tuple[Array, Array]:
+    """Heads and intercepts of all targets from batches, in the order of the targets."""
+    xp = array_namespace(parts[0][1])
+    back = _codes(np.argsort(np.concatenate([at for at, *_ in parts])), parts[0][1])
+    return tuple(xp.take(xp.concat([p[k] for p in parts]), back, axis=0) for k in (1, 2))
 
 
 def _responsibility(likelihood: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -206,32 +224,34 @@ def _learn_shares(likelihood: np.ndarray, n_steps: int = 50) -> np.ndarray:
     return shares
 
 
-def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray]:
     """Rows, labels and target ids, whatever the layout."""
+    y = host(y) if is_array_api_obj(y) else y
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
         ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        return np.concatenate(X), np.concatenate([np.asarray(b) for b in y]), ids
+        return array_namespace(*X).concat(list(X)), np.concatenate([np.asarray(b) for b in y]), ids
     if getattr(X, "ndim", 2) == 3:
         labels = np.asarray(y)
-        if labels.shape != X.shape[:2]:
-            raise ValueError(f"X is {X.shape}, so y must be {X.shape[:2]} (targets, rows); got {labels.shape}.")
+        if labels.shape != tuple(X.shape[:2]):
+            raise ValueError(f"X is {tuple(X.shape)}, so y must be {tuple(X.shape[:2])} (targets, rows): {labels.shape}.")
         return X.reshape(-1, X.shape[2]), labels.reshape(-1), np.repeat(np.arange(X.shape[0]), X.shape[1])
-    labels = np.asarray(y).reshape(-1)
-    ids = np.zeros(len(labels), dtype=int) if target is None else np.asarray(target).reshape(-1)
-    if not len(labels) == len(ids) == len(X):
-        raise ValueError(f"X has {len(X)} rows, y {len(labels)} labels and target {len(ids)} ids: all must agree.")
-    return X, labels, ids
+    n = len(X)
+    ids = np.zeros(n, dtype=int) if target is None else host(target) if is_array_api_obj(target) else np.asarray(target)
+    if ids.shape != (n,):
+        raise ValueError(f"target has shape {ids.shape}, X has {n} rows: one id per row is needed.")
+    return X, y, ids
 
 
 def _batches(
-    Z: np.ndarray, codes: np.ndarray, which: np.ndarray, n_classes: int, copies: int = 1, among: Any = None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    Z: Array, codes: np.ndarray, which: np.ndarray, n_classes: int, copies: int = 1, among: Any = None
+) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
     """(targets, Z (t, m, p), codes (t, m), weight (t, m)): supports of similar size together, padded by weight 0.
 
     `among` (T,) says which targets, all by default.
     """
+    xp, p = array_namespace(Z), Z.shape[1]
     order = np.argsort(which, kind="stable")
     size = np.bincount(which)
     start = np.concatenate([[0], np.cumsum(size)[:-1]])
@@ -239,12 +259,10 @@ def _batches(
     asked = np.arange(len(size)) if among is None else np.flatnonzero(among)
     for m in np.unique(room[asked]):
         group = asked[room[asked] == m]
-        # two classes in feature space: a target is its rows; otherwise every candidate has its own Gram matrix
-        small = n_classes == 2 and Z.shape[1] <= m
-        numbers = int(m) * (Z.shape[1] if small else (Z.shape[1] + int(m)) * copies)
-        n_parts = -(-len(group) * numbers // BATCH_NUMBERS)
-        for at in np.array_split(group, n_parts):
-            column = np.arange(m)
-            present = column < size[at][:, None]
-            rows = order[np.where(present, start[at][:, None] + column, start[at][:, None])]
-            yield at, Z[rows], codes[rows], present.astype(Z.dtype)
+        # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
+        numbers = int(m) * (p if n_classes == 2 and p <= m else (p + int(m)) * copies)
+        for at in np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)):
+            present = np.arange(m) < size[at][:, None]
+            rows = order[np.where(present, start[at][:, None] + np.arange(m), start[at][:, None])]
+            some = xp.reshape(xp.take(Z, _codes(rows.reshape(-1), Z), axis=0), (*rows.shape, p))
+            yield at, some, _codes(codes[rows], Z), _codes(present.astype(np.float64), Z)

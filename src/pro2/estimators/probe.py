@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_array_api_obj
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 
 from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.linear import AffineMixin
@@ -24,7 +25,8 @@ L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
 class Probe(AffineMixin, BaseEstimator):
     """Exact L2-regularised linear classifier on the first features of a ranked list.
 
-    Minimises mean log-loss + (l2 / 2) ||w - prior_mean||^2 with a free intercept, to a relative gradient of 1e-10.
+    Minimises mean log-loss + (l2 / 2) ||w - prior_mean||^2 with a free intercept, to a relative gradient of 1e-9; a `ConvergenceWarning`
+    tells where that was not reached. Weights are importances: scaling all of them changes nothing.
 
     Parameters
     ----------
@@ -74,8 +76,7 @@ class Probe(AffineMixin, BaseEstimator):
         """Fit on labelled rows X (M, p); `prior_mean` (p,) or (K, p) centres the penalty."""
         X = check_X(self, X, reset=True)
         y = check_labels(y, X.shape[0])
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        self.classes_ = check_classes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
@@ -85,11 +86,11 @@ class Probe(AffineMixin, BaseEstimator):
         weight = self._weights(y, X, sample_weight)
         val = self._validation(X_val, y_val)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
+        prior = self._prior_mean(prior_mean, X)
         if self.solver == "adamw":
-            return self._fit_adamw(X, codes, d_grid[-1], l2_grid[len(l2_grid) // 2], val)
+            return self._fit_adamw(X, codes, weight, prior, d_grid[-1], l2_grid[len(l2_grid) // 2], val)
         if self.solver != "newton":
             raise ValueError(f"solver must be 'newton' or 'adamw', got {self.solver!r}.")
-        prior = None if prior_mean is None else array_namespace(X).asarray(prior_mean, dtype=X.dtype, device=device(X))
         fit, self.scores_ = select(X, codes, d_grid, l2_grid, len(self.classes_), weight, prior, val)
         return self._keep(fit, d_grid, l2_grid)
 
@@ -100,14 +101,37 @@ class Probe(AffineMixin, BaseEstimator):
         self.coef_ = coef[None, :] if coef.ndim == 1 else coef
         self.intercept_ = xp.reshape(fit.intercept[i, j, ...], (-1,))
         self.n_features_, self.l2_, self.kkt_ = d_grid[i], l2_grid[j], float(fit.kkt[i, j])
+        if not bool(fit.converged[i, j]):
+            warn_not_converged(self.kkt_, self.l2_)
         return self
 
-    def _fit_adamw(self, X: Array, codes: Array, d: int, l2: float, val: tuple[Array, Array] | None) -> Probe:
+    def _prior_mean(self, prior_mean: Any, X: Array) -> Array | None:
+        """Checked: finite numbers, one per feature (and class, for more than two)."""
+        if prior_mean is None:
+            return None
+        K, p = len(self.classes_), X.shape[1]
+        try:
+            values = np.asarray(host(prior_mean) if is_array_api_obj(prior_mean) else prior_mean, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"prior_mean must be an array of numbers: {error}.") from None
+        expected = (p,) if K == 2 else (K, p)
+        if values.shape == (1, p) and K == 2:
+            values = values[0]
+        if values.shape != expected or not np.isfinite(values).all():
+            raise ValueError(f"prior_mean must be {expected} finite numbers, got shape {values.shape}.")
+        return array_namespace(X).asarray(values, dtype=X.dtype, device=device(X))
+
+    def _fit_adamw(
+        self, X: Array, codes: Array, weight: Array | None, prior: Array | None, d: int, l2: float,
+        val: tuple[Array, Array] | None,
+    ) -> Probe:  # fmt: skip
         rng, xp = check_random_state(self.random_state), array_namespace(X)
         X_val, y_val = (val[0][:, :d], val[1]) if val else (None, None)
+        prior = None if prior is None else prior[..., :d]
         coef, intercept = adamw_probe(
-            X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val
-        )
+            X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val,
+            sample_weight=weight, prior_mean=prior,
+        )  # fmt: skip
         rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype, device=device(coef))
         self.coef_, self.intercept_ = xp.concat([coef, rest], axis=1), intercept
         self.n_features_, self.l2_ = d, l2
@@ -129,6 +153,15 @@ class Probe(AffineMixin, BaseEstimator):
         X_val = check_X(self, X_val, reset=False, name="X_val")
         y_val = check_labels(y_val, X_val.shape[0], "y_val")
         return X_val, like_rows(encode(y_val, self.classes_.tolist())[1], X_val)
+
+
+def warn_not_converged(kkt: float, l2: float) -> None:
+    """As scikit-learn does."""
+    warnings.warn(
+        f"the probe did not converge: relative gradient {kkt:.1e} at l2={l2:.3g}. Scale the features, or use a larger l2.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
 
 
 def select(

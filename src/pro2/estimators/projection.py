@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.contract import check_classes, check_labels, like_rows
@@ -103,7 +103,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._check_options()
         X = check_X(self, X, reset=True)
         y = check_labels(y, X.shape[0])
-        check_classification_targets(y)
+        check_classes(y)
         weight = check_weight(sample_weight, X)
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, weight)
@@ -161,7 +161,8 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
         if self.scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
-        if not (isinstance(self.ridge, int | float) and 0 <= self.ridge < float("inf")):
+        number = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool | np.bool_)
+        if not (number and 0 <= float(self.ridge) < float("inf")):
             raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
 
     def _width(self) -> int:

@@ -51,7 +51,7 @@ def n_collage_rows() -> int:
 
 def shog_rows(advance: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
     """Shifted Gaussians: target, n_features, n_shots, nullspace_norm, mean exact accuracy over seeds."""
-    from pro2.linalg.logistic import fit_path
+    from pro2.linalg.probes import fit_path
 
     shog = make_shog(random_state=0)
     components = krylov_basis(shog.moments(), shog.n_features).components

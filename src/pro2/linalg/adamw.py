@@ -10,9 +10,9 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
+from pro2.linalg import losses
 from pro2.linalg.bases import Basis, direction_scores
 from pro2.linalg.moments import Array, Moments
-from pro2.linalg.newton import sigmoid
 
 LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.01, 0.01, 100
 
@@ -79,7 +79,8 @@ def _binary_gradient(
     xp: Any, X: Array, y: Array, c: Array, W: Array, heads: list[Array], n_classes: int
 ) -> tuple[Array, ...]:
     """Every column is its own logit: dL/dlogit = c (p - y)."""
-    G = c[:, None] * (sigmoid(xp, X @ xp.matrix_transpose(W) + heads[0]) - xp.astype(y, X.dtype)[:, None])
+    _, P = losses.evaluate((X @ xp.matrix_transpose(W) + heads[0])[..., None], losses.one_hot(y, 2, X)[:, None, :])
+    G = c[:, None] * (P[..., 0] - xp.astype(y, X.dtype)[:, None])
     return xp.matrix_transpose(G) @ X, xp.sum(G, axis=0)
 
 
@@ -89,21 +90,22 @@ def _multiclass_gradient(
     """logits of feature i: slope_ik z_i + intercept_ik."""
     slope, intercept = heads
     Z = X @ xp.matrix_transpose(W)
-    f = Z[:, :, None] * slope + intercept
-    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
-    onehot = xp.astype(y[:, None] == xp.arange(n_classes, device=device(y)), X.dtype)
-    G = c[:, None, None] * (e / xp.sum(e, axis=-1, keepdims=True) - onehot[:, None, :])
+    Y = losses.one_hot(y, n_classes, X)[:, None, :]
+    _, P = losses.evaluate(Z[:, :, None] * slope + intercept, Y)
+    G = c[:, None, None] * (P - Y)
     gz = xp.sum(G * slope, axis=-1)
     return xp.matrix_transpose(gz) @ X, xp.sum(G * Z[:, :, None], axis=0), xp.sum(G, axis=0)
 
 
 def adamw_probe(
     Z: Array, y: Array, l2: Array | float, lr: Array | float, rng: Any, *, n_classes: int = 2,
+    sample_weight: Array | None = None, prior_mean: Array | None = None,
     X_val: Array | None = None, y_val: Array | None = None, steps: int = STEPS,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The paper's probe: AdamW on mean log-loss + (l2/2)||w||^2, keeping the step of best validation accuracy.
+    """The paper's probe: AdamW on mean log-loss + (l2/2)||w - w0||^2, keeping the step of best validation accuracy.
 
-    Z (..., M, p), y (..., M); l2 and lr broadcast against the leading axes. Returns coef (..., K, p) and intercept
+    Z (..., M, p), y and sample_weight (..., M), prior_mean w0 (..., p) or (..., K, p); l2 and lr broadcast against the
+    leading axes. Returns coef (..., K, p) and intercept
     (..., K), with K = 1 for two classes. Without validation rows the last step is returned.
     """
     xp = array_namespace(Z)
@@ -113,13 +115,17 @@ def adamw_probe(
     lead = tuple((xp.zeros(lead, device=dev) + 0.0 * l2 + 0.0 * lr).shape)
     start = lambda *s: xp.asarray(rng.uniform(-(p**-0.5), p**-0.5, s), dtype=Z.dtype, device=dev)  # noqa: E731
     W, b = start(*lead, K, p), start(*lead, K)
-    onehot = _codes(xp, y, n_classes, Z.dtype)
+    Y = losses.one_hot(y, n_classes, Z)
+    c = xp.ones(y.shape, dtype=Z.dtype, device=dev) if sample_weight is None else xp.astype(sample_weight, Z.dtype)
+    c = (c / xp.sum(c, axis=-1, keepdims=True))[..., None]
+    w0 = xp.zeros_like(W) if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=dev)
+    w0 = w0[..., None, :] if prior_mean is not None and n_classes == 2 else w0
     best, kept = None, (W, b)
     # intercept and weights share the step size: lr needs one more axis for the weights
     weights, intercepts = AdamW(lr[..., None, None]), AdamW(lr[..., None])
     for _ in range(steps):
-        G = (_predict(xp, Z @ xp.matrix_transpose(W) + b[..., None, :]) - onehot) / Z.shape[-2]
-        gW = xp.matrix_transpose(G) @ Z + l2[..., None, None] * W
+        G = c * (losses.evaluate(Z @ xp.matrix_transpose(W) + b[..., None, :], Y)[1] - Y)
+        gW = xp.matrix_transpose(G) @ Z + l2[..., None, None] * (W - w0)
         (W,), (b,) = weights.step([W], [gW]), intercepts.step([b], [xp.sum(G, axis=-2)])
         if X_val is None or y_val is None:
             kept = (W, b)
@@ -129,19 +135,6 @@ def adamw_probe(
         best = accuracy if best is None else xp.maximum(accuracy, best)
         kept = (xp.where(better[..., None, None], W, kept[0]), xp.where(better[..., None], b, kept[1]))
     return kept
-
-
-def _codes(xp: Any, y: Array, n_classes: int, dtype: Any) -> Array:
-    if n_classes == 2:
-        return xp.astype(y, dtype)[..., None]
-    return xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), dtype)
-
-
-def _predict(xp: Any, f: Array) -> Array:
-    if f.shape[-1] == 1:
-        return sigmoid(xp, f)
-    e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
-    return e / xp.sum(e, axis=-1, keepdims=True)
 
 
 def _accuracy(xp: Any, f: Array, y: Array) -> Array:

@@ -11,7 +11,9 @@ A row leaves with all of its weight: weights are importances, and a row of weigh
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
+from typing import Any
+
+from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
 from pro2.linalg.mode import Mode, Rows
@@ -20,16 +22,48 @@ from pro2.linalg.moments import Array
 FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has c h V -> 1: keep the step finite
 
 
-def leave_one_out(rows: Rows, mode: Mode, Y: Array, precision: Array) -> Array:
-    """Scores (..., M, J, K') that each row would get from a model fitted without it."""
+def leave_one_out(rows: Rows, mode: Mode, Y: Array, precision: Array, *, own_curvature: bool = False) -> Array:
+    """Scores (..., M, J, K') that each row would get from a model fitted without it.
+
+    `own_curvature`, only for one logit: every row with its own curvature instead of a typical one, at the price of one
+    factorisation for each problem.
+    """
     xp = array_namespace(mode.scores)
     c = rows.weight[..., None]
-    h = typical_curvature(mode.P, rows.weight)[..., None, :]
-    prior = (1.0 - rows.free)[:, None] * precision[..., None, :]
-    spread = prior + h * rows.energy[..., None]
-    V = (rows.phi * rows.phi) @ xp.where(spread > 0, 1.0 / xp.where(spread > 0, spread, xp.ones_like(spread)), 0.0 * spread)
-    U = V / xp.maximum(1.0 - c * h * V, xp.full_like(V, FIXES_ITSELF))
-    return mode.scores + (U * c)[..., None] * (mode.P - Y[..., None, :])
+    if own_curvature:
+        h = c * losses.mean_curvature(mode.P)
+        V = xp.matrix_transpose(own_variance(rows, xp.matrix_transpose(h), precision))
+    else:
+        h = typical_curvature(mode.P, rows.weight)[..., None, :]
+        prior = (1.0 - rows.free)[:, None] * precision[..., None, :]
+        spread = prior + h * rows.energy[..., None]
+        V = (rows.phi * rows.phi) @ _inverse(xp, spread)
+        h = c * h
+    return left_out_scores(mode.scores, mode.P, Y[..., None, :], V, c, h)
+
+
+def left_out_scores(F: Array, P: Array, Y: Array, V: Array, c: Array, h: Array) -> Array:
+    """f + U c (p - y), U = V / (1 - h V): variance V with all rows, and curvature h of the row, weight included."""
+    xp = array_namespace(F)
+    U = V / xp.maximum(1.0 - h * V, xp.full_like(V, FIXES_ITSELF))
+    return F + (U * c)[..., None] * (P - Y)
+
+
+def own_variance(rows: Rows, h: Array, precision: Array) -> Array:
+    """Variance of each row's score, (..., J, M), under curvatures h (..., J, M) of all rows and precisions (..., J)."""
+    xp = array_namespace(h)
+    phi, phi_T = rows.phi[..., None, :, :], xp.matrix_transpose(rows.phi)[..., None, :, :]
+    prior = (1.0 - rows.free) * precision[..., None]
+    A = (phi_T * h[..., None, :]) @ phi
+    diagonal = prior + FIXES_ITSELF**2 * xp.max(xp.abs(xp.linalg.diagonal(A)), axis=-1, keepdims=True)
+    A = A + diagonal[..., None] * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
+    return xp.sum(phi * xp.matrix_transpose(xp.linalg.solve(A, phi_T + 0.0 * A[..., :1])), axis=-1)
+
+
+def _inverse(xp: Any, values: Array) -> Array:
+    """1 / values, 0 where they are not positive."""
+    safe = values > 0
+    return xp.where(safe, 1.0 / xp.where(safe, values, xp.ones_like(values)), xp.zeros_like(values))
 
 
 def typical_curvature(P: Array, weight: Array) -> Array:

@@ -27,7 +27,7 @@ import json, os, random, shutil, signal, sys, time
 from pathlib import Path
 from pro2.lab.experiments import parse_plan, results, view, engines, methods, bases
 from pro2.lab.experiments.run import run_sweep
-import pro2.estimators, pro2.linalg.selection, pyarrow.parquet, threadpoolctl
+import pro2.estimators, pro2.linalg.probes, pyarrow.parquet, threadpoolctl
 values, out, data, n_kills = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 rng, killed, latest, written = random.Random(0), 0, 0.1, 0
 while killed < n_kills or not written:

@@ -14,9 +14,9 @@ from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
 from pro2.estimators.validation import check_X
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.logistic import LogisticFit
+from pro2.linalg.probes import LogisticFit
 from pro2.linalg.moments import Array, host
-from pro2.linalg.selection import loo_loss, loo_path
+from pro2.linalg.probes import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))
 Head = tuple[Array, Array]

@@ -6,7 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.logistic import LogisticFit, _soft_targets
+from pro2.linalg.probes import LogisticFit, soft_targets
 from pro2.linalg.moments import Array
 
 
@@ -50,7 +50,7 @@ def fit_sparse_logistic(
         if sample_weight is None
         else xp.astype(sample_weight, Z.dtype)
     )
-    Y = _soft_targets(xp, y, c, n_classes)
+    Y = soft_targets(xp, y, c, n_classes)
     Y = Y[..., None] if n_classes == 2 else Y
     c = c / xp.sum(c, axis=-1, keepdims=True)
     # a column of ones carries the intercept, which is not penalised

@@ -21,7 +21,7 @@ from pro2.lab.experiments.batches import prepare_method, run_batch
 from pro2.lab.experiments.expand import Batch
 from pro2.lab.experiments.methods import prepared_keys
 from pro2.lab.experiments.problems import Problem
-from pro2.linalg import paths
+from pro2.linalg import kernels
 
 _KEPT = 32  # fits on source, beyond those of the batch at hand
 _AHEAD = 64  # batches put aside while the fit that they need is being made; they count as taken
@@ -54,7 +54,7 @@ def execute(
     """Run one batch and catch what it raises; `compiled` says which solver, so that every worker rounds alike."""
     start = time.perf_counter()
     try:
-        with paths.using(compiled):
+        with kernels.using(compiled):
             columns = run_batch(problem, batch, prepared())
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
@@ -77,7 +77,7 @@ class LocalEngine:
         self, problems: Mapping[str, Problem], n_workers: int | None = None, compiled: bool = False
     ) -> None:  # fmt: skip
         self.n_workers = n_workers or available_cores()
-        self._compiled = compiled and paths.load()
+        self._compiled = compiled and kernels.available("numba")
         self._problems = problems
         self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
 

@@ -12,7 +12,7 @@ from pro2.lab.experiments.expand import Batch
 from pro2.lab.experiments.heads import Features
 from pro2.lab.experiments.methods import PreparedKey, prepared_keys
 from pro2.lab.experiments.problems import Problem
-from pro2.linalg.logistic import fit_logistic
+from pro2.linalg.probes import fit_logistic
 
 _POINTS = 150
 _L2 = 0.01

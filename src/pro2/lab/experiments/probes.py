@@ -52,8 +52,8 @@ def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
 
 def _exact(Z: np.ndarray, y: np.ndarray, n_classes: int, settings: Sequence[Setting], support: bool) -> _Arrays:
     """Every feature count and penalty through one path; with `support` the leave-one-out losses, too."""
-    from pro2.linalg.logistic import fit_path
-    from pro2.linalg.selection import loo_loss, loo_path
+    from pro2.linalg.probes import fit_path
+    from pro2.linalg.probes import loo_loss, loo_path
 
     sizes, l2 = grid_axes(settings)
     at = (slice(None), [sizes.index(s.n_features or 0) for s in settings], [l2.index(s.l2 or 0.0) for s in settings])

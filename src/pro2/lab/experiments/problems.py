@@ -83,7 +83,7 @@ class Problem:
             return self.heads[target]
         if self.n_classes != 2:
             raise ValueError(f"the nullspace norm of {self.name} needs two classes, found {self.n_classes}")
-        from pro2.linalg.logistic import fit_logistic
+        from pro2.linalg.probes import fit_logistic
 
         X, y = self.pool(target)
         scale = X.std(axis=0, dtype=np.float64)

@@ -10,7 +10,7 @@ from pro2.lab.experiments.engines import Outcome, execute
 from pro2.lab.experiments.expand import Batch
 from pro2.lab.experiments.methods import PreparedKey, prepared_keys
 from pro2.lab.experiments.problems import Problem
-from pro2.linalg import paths
+from pro2.linalg import kernels
 
 # Prepared bases that the driver keeps a reference to; older ones leave the object store.
 _KEPT = 64
@@ -90,7 +90,7 @@ class RayEngine:
 def _prepare(problem: Problem, key: PreparedKey, compiled: bool) -> Any:
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1), paths.using(compiled and paths.load()):
+    with threadpool_limits(1), kernels.using(compiled and kernels.available("numba")):
         return prepare_method(problem, key)
 
 
@@ -98,7 +98,7 @@ def _run(batch: Batch, problem: Problem, compiled: bool, keys: list[PreparedKey]
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
-        return execute(batch, problem, lambda: dict(zip(keys, prepared)), compiled and paths.load())
+        return execute(batch, problem, lambda: dict(zip(keys, prepared)), compiled and kernels.available("numba"))
 
 
 def _import_ray() -> Any:

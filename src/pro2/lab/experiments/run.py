@@ -17,7 +17,7 @@ from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.results import Failure, ResultStore
 from pro2.lab.experiments.view import FAILURES, SUMMARY, require_pyarrow, write_json, write_view
-from pro2.linalg import paths
+from pro2.linalg import kernels
 
 DEFAULT_MEMORY = 4 * 2**30
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pro2.estimators.moments import SourceMoments
 from pro2.lab.theory.gaussians import gaussian_kl
-from pro2.linalg.logistic import fit_logistic, fit_path
+from pro2.linalg.probes import fit_logistic, fit_path
 from pro2.linalg.moments import encode
 
 Seed = int | np.random.Generator | None

@@ -15,7 +15,7 @@ from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
 from pro2.lab.theory.quantities import moments_severity
 from pro2.linalg.moments import host
-from pro2.linalg.selection import loo_path
+from pro2.linalg.probes import loo_path
 
 SEVERITY_FEATURES = 16  # more would mostly measure the noise of a small target
 

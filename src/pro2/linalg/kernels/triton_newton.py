@@ -1,4 +1,4 @@
-"""The two-class Newton of `pro2.linalg.newton` as one Triton kernel: a problem stays in registers until it is solved.
+"""The two-class Newton of `pro2.linalg.mode` as one Triton kernel: a problem stays in registers until it is solved.
 
 One program solves one problem: it walks the rows, which stay in the first-level cache, and keeps the Hessian in
 registers, where the symmetric sweep operator (Beaton 1964) inverts it without indexing. float32; wider inputs go the
@@ -16,24 +16,23 @@ import triton
 import triton.language as tl
 
 
-def newton(
-    space: Any, y: Any, c: Any, offset: Any, shape: tuple[int, ...], tol: float, max_iter: int
-) -> tuple[Any, Any, Any, int] | None:
-    """Like `pro2.linalg.newton.newton` for CUDA tensors; None for other precisions than float32."""
-    xp, Z = space.xp, space.Z
+def solve_batch(
+    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int
+) -> tuple[Any, Any, Any, int]:
+    """theta (T, p), b, kkt (T,) and the most iterations of float32 problems Z (T, M, p) on a CUDA device."""
+    import torch
+
     (T, M, p), P = Z.shape, max(16, triton.next_power_of_2(Z.shape[2]))
-    if Z.dtype != xp.float32:
-        return None
-    theta, b, kkt = (xp.empty(s, dtype=Z.dtype, device=Z.device) for s in ((T, p), (T,), (T,)))
-    n_iter = xp.empty((T,), dtype=xp.int32, device=Z.device)
-    rows = [xp.broadcast_to(a, (T, M)).contiguous() for a in (y, c, offset)]
-    l2 = xp.broadcast_to(space.l2, (T,)).contiguous()
+    theta, b, kkt = (torch.empty(s, dtype=Z.dtype, device=Z.device) for s in ((T, p), (T,), (T,)))
+    n_iter = torch.empty((T,), dtype=torch.int32, device=Z.device)
+    rows = [torch.broadcast_to(a.to(Z.dtype), (T, M)).contiguous() for a in (y, c, offset)]
+    penalty = torch.broadcast_to(l2.to(Z.dtype), (T,)).contiguous()
     R, warps, stages = launch_shape(M, P)
     solve[(T,)](
-        Z.contiguous(), *rows, l2, theta, b, kkt, n_iter, tol, max_iter=max_iter, M=M, p=p, R=R, P=P,
+        Z.contiguous(), *rows, penalty, theta, b, kkt, n_iter, tol, max_iter=max_iter, M=M, p=p, R=R, P=P,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return theta, b, kkt, int(xp.max(n_iter))
+    return theta, b, kkt, int(n_iter.max())
 
 
 def launch_shape(M: int, P: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Newton steps of `pro2.linalg.path_numba`: by one factorisation, or by preconditioned conjugate gradients.
+"""Newton steps of `pro2.linalg.kernels.path_newton`: by one factorisation, or by preconditioned conjugate gradients.
 
 Rows of the work space: 0 y, 1 c, 2 offset, 3 a, 4 K a, 5 and 6 scratch, 7 g, 8 h, 9 da, 10 K da, 11 r, 12 the largest
 entry of K, 13 K c before K was centred, 14 scratch. A step adds to da and returns db so that, with a right-hand

@@ -1,4 +1,4 @@
-"""The two-class Newton of `pro2.linalg.newton` compiled for many small problems on the host, one problem a lane.
+"""The two-class Newton of `pro2.linalg.mode` compiled for many small problems on the host, one problem a lane.
 
 A group of problems stays in the first-level cache from its first iteration to its last; a lane whose problem is solved
 takes the next one. All arithmetic is float64, whatever the inputs. Needs numba (`pip install 'pro2[fast]'`); the plain
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pro2.linalg.lanes_numba import WIDTH, absolute, choose, largest, load, logistic, smallest, spread, store
+from pro2.linalg.kernels.lanes import WIDTH, absolute, choose, largest, load, logistic, smallest, spread, store
 
 TILE = 4  # rows and features are padded to multiples: absent rows have weight 0, absent features are 0
 SHORTEST = 2.0**-40

@@ -1,4 +1,4 @@
-"""Leave-one-out losses of many small two-class probes on the host, compiled like `pro2.linalg.fused_numba`."""
+"""Leave-one-out losses of many small two-class probes on the host, compiled like `pro2.linalg.kernels.lanes_newton`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pro2.linalg.fused_numba import (
+from pro2.linalg.kernels.lanes_newton import (
     BORDER,
     CURVE,
     L2,
@@ -26,52 +26,52 @@ from pro2.linalg.fused_numba import (
     move,
     workspace,
 )
-from pro2.linalg.lanes_numba import WIDTH, choose, largest, load, logistic, spread, store
+from pro2.linalg.kernels.lanes import WIDTH, choose, largest, load, logistic, spread, store
 
 FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has h V -> 1: keep the step finite
 
 
 @njit(nogil=True, cache=True)
-def loo_range(Z: Any, y: Any, c: Any, offset: Any, l2: Any, unit: Any, theta: Any, b: Any, loss: Any) -> None:
+def loo_range(Z: Any, y: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, loss: Any) -> None:
     """Fill loss (T,): sum_i c_i log-loss of row i under a probe without it, one Newton step from theta (T, p) and b.
 
-    Z (T, M, p); y (labels 0 or 1), c and offset (T, M); l2 and unit (T,), the share of c that one row has.
+    Z (T, M, p); y (labels 0 or 1), c and offset (T, M); l2 (T,). A row leaves with all of its weight.
     """
     here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
-    solved, units = np.zeros((H.shape[1], TILE, WIDTH)), np.zeros((1, WIDTH))
+    solved, totals = np.zeros((H.shape[1], TILE, WIDTH)), np.zeros((1, WIDTH))
     for first in range(0, len(Z), WIDTH):
         for k in range(WIDTH):
             i = min(first + k, len(Z) - 1)
             fill(k, i, Z, y, c, offset, here, rows)
-            state[L2, k], state[B, k], units[0, k] = l2[i], b[i], unit[i]
+            state[L2, k], state[B, k] = l2[i], b[i]
             for j in range(Z.shape[2]):
                 columns[THETA, j, k] = theta[i, j]
         move(here, rows, columns, state)
         derivatives(here, rows, columns, state, H, panel)
         factorise(H, state)
         direction(H, columns, state)
-        _leave_out(here, rows, columns, state, H, solved, units)
+        _leave_out(here, rows, columns, state, H, solved, totals)
         for k in range(min(WIDTH, len(Z) - first)):
-            loss[first + k] = units[0, k]
+            loss[first + k] = totals[0, k]
 
 
 @njit(nogil=True, cache=True)
-def _leave_out(here: Any, rows: Any, columns: Any, state: Any, H: Any, solved: Any, units: Any) -> None:
-    """Sum of weighted losses into `units`, which held what one row weighs."""
+def _leave_out(here: Any, rows: Any, columns: Any, state: Any, H: Any, solved: Any, totals: Any) -> None:
+    """Sum of weighted losses into `totals`."""
     M, p = here.shape[:2]
     schur, one = load(state, WEIGHT), spread(1.0)
     for j in range(p):
         t = load(columns, BORDER * p + j)
         schur = schur - t * t * load(H, j * p + j)
     inverse = one / choose(spread(0.0) - schur, one, schur)
-    total, unit = spread(0.0), load(units, 0)
+    total = spread(0.0)
     for r in range(0, M, TILE):
         v0, v1, v2, v3, u0, u1, u2, u3 = _quadratic_forms(here, columns, H, solved, r)
-        total = total + _loss(rows, M, r, v0 + u0 * u0 * inverse, unit)
-        total = total + _loss(rows, M, r + 1, v1 + u1 * u1 * inverse, unit)
-        total = total + _loss(rows, M, r + 2, v2 + u2 * u2 * inverse, unit)
-        total = total + _loss(rows, M, r + 3, v3 + u3 * u3 * inverse, unit)
-    store(units, 0, total)
+        total = total + _loss(rows, M, r, v0 + u0 * u0 * inverse)
+        total = total + _loss(rows, M, r + 1, v1 + u1 * u1 * inverse)
+        total = total + _loss(rows, M, r + 2, v2 + u2 * u2 * inverse)
+        total = total + _loss(rows, M, r + 3, v3 + u3 * u3 * inverse)
+    store(totals, 0, total)
 
 
 @njit(nogil=True, cache=True)
@@ -99,10 +99,9 @@ def _quadratic_forms(here: Any, columns: Any, H: Any, solved: Any, r: int) -> An
 
 
 @njit(nogil=True, cache=True)
-def _loss(rows: Any, M: int, r: int, v: Any, unit: Any) -> Any:
-    """c log-loss of f + V g / (1 - h V), with g and h those of one unit of weight."""
+def _loss(rows: Any, M: int, r: int, v: Any) -> Any:
+    """c log-loss of f + V g / (1 - h V), with slope g and curvature h of the row, weight included."""
     c, y = load(rows, C * M + r), load(rows, Y * M + r)
-    share = unit / largest(c, spread(1e-300))
-    g, h = load(rows, G * M + r) * share, load(rows, CURVE * M + r) * share
+    g, h = load(rows, G * M + r), load(rows, CURVE * M + r)
     f = load(rows, SCORE * M + r) + v * g / largest(spread(1.0) - h * v, spread(FIXES_ITSELF))
     return c * (logistic(f)[1] - y * f)

@@ -1,6 +1,6 @@
 """Two-class probes for all penalties of one Gram matrix, in row space, as one compiled loop on the host.
 
-The same problem as `pro2.linalg.newton` solves with `Dual`, penalties in falling order. A penalty starts from the best
+The same problem as `pro2.linalg.mode` solves, penalties in falling order. A penalty starts from the best
 point in the span of the last solutions. Its Newton systems l2 I + S K S, S = sqrt(h), are factorised while K is small
 and solved by conjugate gradients in float32 beyond: the residual is float64, so that rounding of a step only costs
 another one. Needs numba (`pip install 'pro2[fast]'`).
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pro2.linalg.lanes_numba import WIDTH, load, probability, store
-from pro2.linalg.path_steps import conjugate_step, direct_step, dot, factorise, low_rank, low_step, multiply, total
+from pro2.linalg.kernels.lanes import WIDTH, load, probability, store
+from pro2.linalg.kernels.path_steps import conjugate_step, direct_step, dot, factorise, low_rank, low_step, multiply, total
 
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
