@@ -11,18 +11,18 @@ Fisher-information criterion of Ash et al. 2021, "Gone fishing", for this prior)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.adaptation import PriorSpace
-from pro2.estimators.validation import check_X
+from pro2.estimators.linear import unit_rows
+from pro2.estimators.validation import check_X, like_model
 from pro2.linalg.moments import host
-from pro2.linalg.priors import CANDIDATES, SourcePrior
+from pro2.linalg.priors import Member, SourcePrior
 
-COLD = ("euclidean", "metric")  # without a label: cover the space, raw and whitened
-LATER = ("euclidean+heads",)  # then: half of the prior variance on what predicts the source label
 NOISE = 4.0  # 1 / (p (1 - p)) at p = 1/2: what one label tells about a score
 ROWS = 2048  # a larger pool is represented by this many random rows
 BATCH = 512  # rows taken from one such sample
@@ -72,15 +72,15 @@ def suggest_labels(
     labeled = None if X_labeled is None else host(check_X(model, X_labeled, reset=False, name="X_labeled"))
     known = np.empty((0, X.shape[1]), X.dtype) if labeled is None else labeled
     standing_in = _label_count(adapted) if labeled is None else 0
-    space = _prior_space(model)
+    priors = model._source_priors()
     rng = np.random.default_rng(random_state)
     left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
     while len(taken) < n:
         at = _some(left, ROWS, rng)
         weight = _indecision(adapted, X[at])
         known = known[_some(np.arange(len(known)), LABELED, rng)]
-        rows = space.rows(np.concatenate([X[at], known.astype(X.dtype, copy=False)]))
-        K = _covariance(space.prior, rows, COLD if adapted is None else LATER)
+        rows = np.concatenate([X[at], known.astype(X.dtype, copy=False)])
+        K = _covariance(priors, unit_rows(rows) if model.unit_rows_ else rows)
         new = at[_greedy(K, weight, min(BATCH, n - len(taken), len(at)), standing_in)]
         taken, known = np.concatenate([taken, new]), np.concatenate([known, X[new]])
         left = np.setdiff1d(left, new)
@@ -105,14 +105,8 @@ def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[n
     return X, names
 
 
-def _prior_space(model: Any) -> PriorSpace:
-    """The prior of `adapt`'s default, whatever penalty this model was given."""
-    space = model._prior_space()
-    return PriorSpace(model.projection_, model.source_moments_) if space is None else space
-
-
 def _label_count(adapted: Any) -> int:
-    return min(BATCH, getattr(getattr(adapted, "report_", None), "n_labels", 0))
+    return min(BATCH, adapted.report_.n_labels if hasattr(adapted, "report_") else 0)
 
 
 def _some(rows: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
@@ -126,14 +120,22 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
     return 1.0 - np.sum(host(adapted.predict_proba(X)).astype(np.float64) ** 2, axis=1)
 
 
-def _covariance(prior: SourcePrior, rows: Any, kernels: tuple[str, ...]) -> np.ndarray:
-    """Average of the kernels, each at the largest variance that `adapt` tries: few labels must be able to matter."""
-    grams = prior.grams(rows)
-    total = np.zeros((len(rows), len(rows)))
-    for kernel in kernels:
-        variance = max(prior.variance(each) for each in CANDIDATES if each.kernel == kernel)
-        total += variance / len(kernels) * host(grams[kernel])
-    return total
+def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
+    """Of the scores of rows X: average over scales and covariances of the family, at its largest reach.
+
+    Few labels must be able to matter.
+    """
+    family = priors[0].family
+    total = np.zeros((len(X), len(X)))
+    for prior in priors:
+        # rows are computed where the model lives
+        rows = like_model(X.astype(np.float64), prior.scale)
+        xp = array_namespace(rows)
+        Z = prior.rows(rows, prior.gain(rows, xp.ones_like(rows[:, 0])))
+        for ranked in family.ranked:
+            A = host(prior.features(Z, ranked))
+            total += (A @ A.T) / prior.precision(Member(ranked, max(family.reaches), 0.0, math.inf))
+    return total / (len(priors) * len(family.ranked))
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:

@@ -141,7 +141,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         unknown = np.unique(np.atleast_1d(wanted)[np.atleast_1d(self.targets_[at] != wanted)])
         if unknown.size:
             raise ValueError(f"target {unknown[:5].tolist()} is not in the bank: fit it, or use pooled_coef_.")
-        return np.broadcast_to(at, (n_rows,))
+        return np.zeros(n_rows, dtype=int) + at
 
     def _fit_pooled(self, Z: Array, codes: np.ndarray) -> None:
         xp = array_namespace(Z)

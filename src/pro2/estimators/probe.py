@@ -16,6 +16,7 @@ from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.linear import AffineMixin
 from pro2.estimators.validation import check_weight, check_X
 from pro2.linalg.adamw import adamw_probe
+from pro2.linalg.average import Labels
 from pro2.linalg.moments import Array, encode, host
 from pro2.linalg.probes import LogisticFit, fit_path, loo_loss, loo_path
 
@@ -175,8 +176,10 @@ def select(
         return fit, 1.0 - _validation_accuracy(fit, *val)
     if len(d_grid) * len(l2_grid) == 1:
         return fit_path(Z, codes, d_grid, l2_grid, **shared), np.zeros((1, 1))
-    fit, scores = loo_path(Z, codes, d_grid, l2_grid, **shared)
-    return fit, host(loo_loss(scores, codes, n_classes, weight))
+    # equal rows leave together, so that a row of weight 2 is the same as that row twice
+    some = Labels.of(Z, codes, weight)
+    fit, scores = loo_path(some.X, some.y, d_grid, l2_grid, **shared | {"sample_weight": some.c})
+    return fit, host(loo_loss(scores, some.y, n_classes, some.c))
 
 
 def best_candidate(scores: np.ndarray) -> tuple[int, int]:
