@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pro2.lab.experiments import find_plan, list_presets, load_plan, parse_plan, preset_text
+from pro2.lab.experiments import Suite, find_plan, list_presets, load_plan, parse_plan, preset_text
 from pro2.lab.experiments.methods import check_methods
-from pro2.lab.experiments.plan import override
+from pro2.lab.experiments.parsing import override
 
-PRESETS = ("backbones", "baselines", "basis", "celeba-variants", "dimension", "main", "multiclass", "optimiser",
-           "orthogonality", "picture", "shog")  # fmt: skip
+PRESETS = ("ablation", "backbones", "baselines", "basis", "celeba-variants", "claims", "dimension", "main",
+           "multiclass", "optimiser", "orthogonality", "picture", "probes", "scaling", "shog", "theorem")  # fmt: skip
 
 
 def test_a_plan_survives_the_round_trip_to_plain_values(plan_values: dict[str, Any]) -> None:
@@ -36,7 +36,10 @@ def test_every_preset_of_the_paper_is_there_and_valid() -> None:
     assert set(list_presets()) >= set(PRESETS)
     for name in list_presets():
         plan = find_plan(name)
-        check_methods(plan.methods)
+        if isinstance(plan, Suite):
+            assert set(plan.plans) == set(list_presets()) - {name}  # the suite is everything there is
+        else:
+            check_methods(plan.methods)
         assert plan.name == name
         assert plan.title
         assert plan.description
@@ -62,7 +65,10 @@ def test_every_preset_of_the_paper_is_there_and_valid() -> None:
         ({"methods": [{"method": "pro2"}, {"method": "pro2"}]}, "named pro2 twice"),
         ({"methods": [{"methd": "pro2"}]}, "did you mean 'method'"),
         ({"methods": [{"name": "x"}]}, "has no `method`"),
-        ({"data": [{"name": "x", "table": "t"}]}, "exactly one of `group`, `domain` and `targets`, found none"),
+        (
+            {"data": [{"name": "x", "table": "t"}]},
+            "exactly one of `domain` and `targets`, or `group` alone, found none",
+        ),
         ({"data": [{"name": "x", "table": "t", "domain": "d"}]}, "has no `source`"),
         ({"data": [{"name": "x", "table": "t", "group": "g", "source": "a"}]}, "no `pool`"),
         ({"data": [{"name": "x"}]}, "exactly one of `table`"),
@@ -80,7 +86,8 @@ def test_unknown_methods_and_parameters_are_found_before_running(plan_values: di
     for method, message in [
         ({"method": "pro3"}, "did you mean 'pro2'"),
         ({"method": "pro2", "params": {"rigde": 1}}, "did you mean 'ridge'"),
-        ({"method": "ProjectAndProbe", "params": {"nope": 1}}, "unknown parameter 'nope'"),
+        ({"method": "ProjectAndProbe"}, "it is called 'pro2', with untuned = true"),
+        ({"method": "pro2", "untuned": True, "params": {"nope": 1}}, "unknown parameter 'nope'"),
     ]:
         plan = parse_plan({**plan_values, "methods": [method], "baseline": None})
         with pytest.raises(ValueError, match=message):

@@ -76,7 +76,8 @@ class BasisProbe(ScaledBaseline):
     def _features(self, Z: Array) -> Array:
         return Z @ array_namespace(Z).matrix_transpose(self.components_)
 
-    def _seed(self) -> int | np.random.Generator | None:
+    def _seed(self) -> Any:
+        """What NumPy's generators take; a generator of the old kind gives one number."""
         if self.random_state is None or isinstance(self.random_state, int | np.integer | np.random.Generator):
             return self.random_state
         return int(check_random_state(self.random_state).randint(2**31))
@@ -165,8 +166,10 @@ class UnconstrainedProbe(BasisProbe):
         return self._train(source, size, 0.0)
 
     def _train(self, source: Source, size: int, alignment: float) -> Array:
-        rows, labels = source.rows(), {"n_classes": source.n_classes, "sample_weight": source.weight}
-        return alignment_rows(rows, source.codes, size, alignment, seed=self._seed(), **labels)
+        return alignment_rows(
+            source.rows(), source.codes, size, alignment,
+            n_classes=source.n_classes, sample_weight=source.weight, seed=self._seed(),
+        )  # fmt: skip
 
 
 class GradientAlignmentProbe(UnconstrainedProbe):

@@ -1,4 +1,4 @@
-"""Last-layer methods that need no group labels: rows that the source head gets wrong count more or are all that counts."""
+"""Last-layer methods without group labels: rows that the source head gets wrong count more, or alone."""
 
 from __future__ import annotations
 
