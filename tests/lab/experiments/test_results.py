@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pro2.lab.experiments import results
 from pro2.lab.experiments.results import Failure, ResultStore
+from pro2.lab.experiments.view import read_view
+from pro2.lab.report import write_report
 
 
 def _columns(*keys: str) -> dict[str, list[object]]:
@@ -132,3 +140,73 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(ValueError, match="is a file"):
         ResultStore(tmp_path / "out")
+
+
+def _record(payload: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<4sII", b"PRO2", len(payload) if length is None else length, zlib.crc32(payload)) + payload
+
+
+ROWS = {"type": "rows", "batch": "b", "seconds": 0.1, "columns": {"key": ["k2"], "accuracy": [1.0]}}
+FORGED: dict[str, bytes] = {
+    "no JSON": _record(zlib.compress(b"{")),
+    "no zlib": _record(b"rows"),
+    "a list": _record(zlib.compress(b"[]")),
+    "deep": _record(zlib.compress(b"[" * 100_000)),
+    "no columns": _record(zlib.compress(json.dumps({**ROWS, "columns": 3}).encode())),
+    "no keys": _record(zlib.compress(json.dumps({**ROWS, "columns": {"accuracy": [1.0]}}).encode())),
+    "keys that are numbers": _record(zlib.compress(json.dumps({**ROWS, "columns": {"key": [1]}}).encode())),
+    "uneven": _record(zlib.compress(json.dumps({**ROWS, "columns": {"key": ["a"], "accuracy": []}}).encode())),
+    "a failure of nothing": _record(zlib.compress(json.dumps({"type": "failure"}).encode())),
+    "another type": _record(zlib.compress(json.dumps({**ROWS, "type": "code"}).encode())),
+    "four gigabytes announced": _record(zlib.compress(json.dumps(ROWS).encode()), 2**32 - 1),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_what_no_sweep_has_written_is_no_result(tmp_path: Path, kind: str) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append("a", _columns("k1"), 0)
+    segment = next((tmp_path / "log").iterdir())
+    size = segment.stat().st_size
+    segment.write_bytes(segment.read_bytes() + FORGED[kind])
+    again = ResultStore(tmp_path)
+    assert again.finished == {"k1"}
+    assert [t.offset for t in again.torn()] == [size]
+
+
+def test_a_record_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").mkdir()
+    bomb = zlib.compress(json.dumps({**ROWS, "columns": {"key": ["a" * 10_000_000]}}).encode())
+    (tmp_path / "log" / "1.seg").write_bytes(_record(bomb))
+    assert len(ResultStore(tmp_path).finished) == 1
+    monkeypatch.setattr(results, "MOST_BYTES", 1_000_000)
+    assert ResultStore(tmp_path).finished == set()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damaged_logs_give_a_part_of_what_was_written_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with ResultStore(tmp_path) as store:
+        for i in range(5):
+            store.append(f"b{i}", _columns(f"k{i}"), 0)
+    segment = next((tmp_path / "log").iterdir())
+    data = bytearray(segment.read_bytes())
+    for at in rng.integers(0, len(data), rng.integers(1, 4)):
+        data[at] ^= 1 << rng.integers(8)
+    segment.write_bytes(bytes(data[: rng.integers(1, len(data) + 1)]))
+    again = ResultStore(tmp_path)
+    assert again.finished <= {f"k{i}" for i in range(5)}
+    assert [row["accuracy"] for row in again.rows()] == [0.1 + 0.2] * len(again.finished)
+
+
+def test_results_of_the_first_version_open(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "results-v1"
+    shutil.copytree(golden, tmp_path / "old")
+    with ResultStore(tmp_path / "old") as store:
+        assert len(store.finished) == 138
+        assert store.torn() == []
+    rows = read_view(golden).to_pylist()
+    assert len(rows) == 138
+    assert {row["worst_group"] for row in rows} == {None}
+    assert write_report(golden, tmp_path / "report", markdown=tmp_path / "docs").is_file()
+    assert "Settings chosen by held-out target labels" in (tmp_path / "docs" / "small.md").read_text()

@@ -19,14 +19,13 @@ from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.recipe import recipe
 from pro2.lab.experiments.runs import Batch, Setting, Skip
 
-MOST_RUNS = 10_000_000
+MOST_RUNS = 2_000_000  # their keys alone take a few hundred megabytes
 
 
 def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], list[Skip]]:
     """All batches of a plan, whole (nothing is split or finished yet), and what had to be left out."""
-    batches: list[Batch] = []
+    cells: list[tuple[Batch, tuple[Setting, ...]]] = []
     skips: list[Skip] = []
-    n_runs = 0
     for measure, spec, method in itertools.product(plan.measures, plan.data, plan.methods):
         problem = problems.get(spec.name)
         if problem is None:
@@ -39,11 +38,11 @@ def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], li
             if isinstance(cell, Skip):
                 skips += [cell] if method == plan.methods[0] else []
             elif settings:
-                n_runs += len(cell.seeds) * len(settings)
-                if n_runs > MOST_RUNS:
-                    raise ValueError(f"plan {plan.name} asks for more than {MOST_RUNS} runs; take fewer seeds or grids")
-                batches.append(_with_keys(cell, settings, problem))
-    return batches, skips
+                cells.append((cell, settings))
+    n_runs = sum(len(cell.seeds) * len(settings) for cell, settings in cells)
+    if n_runs > MOST_RUNS:
+        raise ValueError(f"plan {plan.name} asks for {n_runs} runs, at most {MOST_RUNS} are done: split it")
+    return [_with_keys(cell, settings, problems[cell.data]) for cell, settings in cells], skips
 
 
 def _cells(plan: Plan, measure: str, problem: Problem, spec: MethodSpec, n_val: int) -> Iterator[Batch | Skip]:

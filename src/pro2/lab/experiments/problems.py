@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pro2.lab.baselines.source import Source
-from pro2.lab.datasets.shog import make_shog
+from pro2.lab.datasets.shog import Shog, make_shog
 from pro2.lab.experiments.parsing import suggest
 from pro2.lab.experiments.plan import DataSpec
 from pro2.lab.experiments.runs import Skip
@@ -121,7 +121,7 @@ def load_problems(specs: Sequence[DataSpec], root: str | Path = ".") -> tuple[di
     for spec in specs:
         path = Path(root) / str(spec.table)
         if spec.optional and not path.exists():
-            skips.append(Skip(spec.name, "*", None, None, f"its table {path.name} is not in {path.parent}"))
+            skips.append(Skip(spec.name, "*", None, None, f"its table {path.name} is not in the data folder"))
         else:
             problems[spec.name] = _generate(spec) if spec.generator is not None else _open(spec, path)
     if not problems:
@@ -221,8 +221,13 @@ def _check_rows(
             raise ValueError(f"target {name} holds one label only ({classes[codes[0]]!r}); at least two are needed")
 
 
-def _generate(spec: DataSpec) -> Problem:
-    """Shifted Gaussians, whose best heads are known exactly: the data of an entry with a `generator`."""
+def shog_of(spec: DataSpec) -> Shog:
+    """The model behind an entry with ``generator = "shog"``."""
+    params = _shog_params(spec)
+    return make_shog(**{k: v for k, v in params.items() if k not in ("n_source", "n_target")})
+
+
+def _shog_params(spec: DataSpec) -> dict[str, Any]:
     if spec.generator != "shog":
         raise ValueError(f"data {spec.name}: generator {spec.generator!r} is not known; expected 'shog'")
     params: dict[str, Any] = {**_SHOG, **dict(spec.params)}
@@ -232,8 +237,14 @@ def _generate(spec: DataSpec) -> Problem:
             raise ValueError(f"data {spec.name}: unknown parameter {key!r} of 'shog'{hint}")
         if key in _MOST and not (isinstance(value, int) and 1 <= value <= _MOST[key]):
             raise ValueError(f"data {spec.name}: {key} is {value!r}; expected a whole number from 1 to {_MOST[key]}")
-    sizes, seed = {k: params.pop(k) for k in ("n_source", "n_target")}, params.pop("random_state")
-    shog = make_shog(random_state=seed, **params)
+    return params
+
+
+def _generate(spec: DataSpec) -> Problem:
+    """Shifted Gaussians, whose best heads are known exactly: the data of an entry with a `generator`."""
+    params = _shog_params(spec)
+    sizes, seed = {k: params[k] for k in ("n_source", "n_target")}, params["random_state"]
+    shog = shog_of(spec)
     names = ("source", *shog.targets)
     counts = [sizes["n_source"], *[sizes["n_target"]] * len(shog.targets)]
     drawn = [shog.sample(name, n, random_state=[seed, i]) for i, (name, n) in enumerate(zip(names, counts))]  # type: ignore[arg-type]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 # A plan is a page of text; these are far above any real one and far below what could hurt.
 MOST_BYTES = 64 * 2**10
-MOST_DOTS = 64  # in one line: nested keys are quadratic to read
+MOST_NESTED = 64  # parts of a key, or brackets inside each other: what is deeper is quadratic to read
 MOST_VALUES = 20_000
 DEEPEST = 12
 
@@ -33,15 +34,27 @@ def _parse(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"plan {path.name} is not UTF-8 text: {error}") from error
+    nested = _nesting(text)
+    if nested > MOST_NESTED:
+        raise ValueError(f"plan {path.name} is nested {nested} levels deep; at most {MOST_NESTED} are read")
     if path.suffix != ".toml":
         return _yaml(path, text)
-    dots = max((line.split("=")[0].count(".") for line in text.splitlines()), default=0)
-    if dots > MOST_DOTS:
-        raise ValueError(f"plan {path.name} has a key of {dots + 1} parts; at most {MOST_DOTS + 1} are read")
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"plan {path.name} is not valid TOML: {str(error)[:200]}") from error
+
+
+def _nesting(text: str) -> int:
+    """How deep a file may go, from its characters alone: dots of a key, dashes of a line, brackets."""
+    lines = text.splitlines()
+    dots = max((line.split("=")[0].count(".") for line in lines), default=0)
+    dashes = max((len(re.match(r"[-?:\s]*", line)[0].split()) for line in lines), default=0)  # type: ignore[index]
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return max(dots, dashes, deepest)
 
 
 def _yaml(path: Path, text: str) -> Any:

@@ -23,6 +23,7 @@ from typing import Any
 
 _MAGIC = b"PRO2"
 _HEADER = struct.Struct("<4sII")
+MOST_BYTES = 256 * 2**20  # of one record, unpacked: a batch of a million runs has less
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -188,13 +189,45 @@ class ResultStore:
 def _records(path: Path, start: int) -> Iterator[tuple[dict[str, Any], int]]:
     """Whole records from `start` on, each with the offset after it; stops at the first that is not whole."""
     with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         file.seek(start)
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             magic, length, checksum = _HEADER.unpack(header)
-            payload = file.read(length) if magic == _MAGIC else b""
-            if magic != _MAGIC or len(payload) < length or zlib.crc32(payload) != checksum:
+            if magic != _MAGIC or length > size - file.tell():
+                return  # the length is only believed where the file is long enough for it
+            payload = file.read(length)
+            record = _decode(payload) if zlib.crc32(payload) == checksum else None
+            if record is None:
                 return
-            yield json.loads(zlib.decompress(payload)), file.tell()
+            yield record, file.tell()
+
+
+def _decode(payload: bytes) -> dict[str, Any] | None:
+    """The record in a payload; None for what no sweep has written, however well its checksum fits."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(payload, MOST_BYTES)
+        record = json.loads(text) if unpacker.eof else None
+    except (zlib.error, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and _is_record(record) else None
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    if record.get("type") == "rows":
+        columns = record.get("columns")
+        if not isinstance(columns, dict) or not all(isinstance(each, list) for each in columns.values()):
+            return False
+        keys, seconds = columns.get("key", [None]), record.get("seconds")
+        same = len({len(each) for each in columns.values()}) == 1
+        named = isinstance(record.get("batch"), str) and all(isinstance(key, str) for key in keys)
+        return same and named and isinstance(seconds, int | float)
+    texts = all(isinstance(record.get(name), str) for name in ("error", "traceback"))
+    keys = record.get("keys")
+    whole = (
+        isinstance(keys, list) and all(isinstance(key, str) for key in keys) and isinstance(record.get("cell"), dict)
+    )
+    return record.get("type") == "failure" and texts and whole
 
 
 def _place(batch: str) -> int:

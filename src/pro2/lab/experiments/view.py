@@ -55,8 +55,7 @@ def require_pyarrow() -> Any:
 def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:
     """Write ``results.parquet`` with the finished runs of a plan, in the plan's order, atomically."""
     pa = require_pyarrow()
-    types = {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}
-    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    schema = pa.schema([(name, _type(pa, kind)) for name, kind in COLUMNS.items()])
     table = pa.Table.from_pylist(list(_rows(store, batches)), schema=schema)
     return atomic_write(
         store.folder / RESULTS, lambda file: pa.parquet.write_table(table, file, compression="zstd"), force=True
@@ -92,7 +91,18 @@ def write_text(path: Path, text: str) -> Path:
 
 def read_view(folder: str | Path) -> Any:
     """The results of a sweep folder as a pyarrow Table."""
-    path = Path(folder) / RESULTS
+    pa, path = require_pyarrow(), Path(folder) / RESULTS
     if not path.is_file():
         raise ValueError(f"{str(folder)!r} holds no {RESULTS}; run `pro2 sweep PLAN --out {folder}` first")
-    return require_pyarrow().parquet.read_table(path)
+    try:
+        table = pa.parquet.read_table(path)
+        # what an older version did not measure is null; what is of another kind is no result of a sweep
+        columns = [table[n].cast(_type(pa, k)) if n in table.column_names else pa.nulls(len(table), _type(pa, k))
+                   for n, k in COLUMNS.items()]  # fmt: skip
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no results file: {str(error)[:200]}") from error
+    return pa.table(columns, names=list(COLUMNS))
+
+
+def _type(pa: Any, kind: str) -> Any:
+    return {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}[kind]
