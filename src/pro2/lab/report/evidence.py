@@ -196,15 +196,16 @@ def better_backbones(results: Results) -> Iterator[Part]:
 
 def learning_rates(results: Results) -> Iterator[Part]:
     rows = [row for row in results.rows if row["method"] == "paper"]
-    cells: dict[str, list[float]] = defaultdict(list)
+    found: dict[float, dict[Any, float]] = defaultdict(dict)
     for row in select(rows, rules_of(results.plan, results.rows), keep=("params",)):
-        cells[row["params"]].append(row["accuracy"])
-    found = {float(json.loads(params)["lr"]): np.array(values) for params, values in cells.items()}
-    for rate, values in sorted(found.items()):
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        yield Part(f"learning rate {rate:g}", f"{100 * values.mean():.1f} ± {100 * error:.1f} %", None)
-    means = [float(values.mean()) for values in found.values()]
-    yield Part("largest difference", f"{100 * (max(means) - min(means)):.1f} points", max(means) - min(means) <= 0.02)
+        cell = (row["data"], row["target"], row["shots"], row["seed"])
+        found[float(json.loads(row["params"])["lr"])][cell] = row["accuracy"]
+    means = {rate: float(np.mean(list(cells.values()))) for rate, cells in sorted(found.items())}
+    yield from (Part(f"learning rate {rate:g}", f"{100 * mean:.1f} %", None) for rate, mean in means.items())
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    each = tables.moments([found[high][cell] - found[low][cell] for cell in found[low]])
+    value, error = means[high] - means[low], each["standard_error"] or 0.0
+    yield Part(f"learning rate {high:g} above {low:g}", points(value, error), value <= 0.02)
 
 
 def run_time(results: Results) -> Iterator[Part]:

@@ -34,6 +34,7 @@ EXPLAINED = {
     ),
 }  # fmt: skip
 
+_NAMED = 4  # methods that one line can name
 RULES = ("validation", "oracle", "support")
 _COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
 
@@ -62,7 +63,8 @@ def explain(rules: Rules, titles: Mapping[str, str]) -> tuple[str, str]:
     parts = [EXPLAINED[rule][0] + (f" ({', '.join(names)})" if several else "") for rule, names in by_rule.items()]
     line = f"Settings chosen {', and '.join(parts)}."
     if alone:
-        line += f" One setting only, nothing to choose: {', '.join(alone)}."
+        who = ", ".join(alone) if len(alone) <= _NAMED else f"{len(alone)} other methods"
+        line += f" One setting only, nothing to choose: {who}."
     return line, " ".join(EXPLAINED[rule][1] for rule in by_rule)
 
 
