@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo test browser lint types imports docs bench results clean
+.PHONY: demo test fuzz browser lint types imports docs pictures bench results clean
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,14 +21,23 @@ $(VENV)/.dev: pyproject.toml
 demo: $(VENV)/.base
 	$(BIN)/pro2 demo
 
-# The report is tested in Debian's Chromium where it can be had; without it those tests are skipped and say so.
+# Pages are tested in Debian's Chromium, and for accessibility with axe-core from npm, where they can be had; without
+# them those tests are skipped and say so.
 browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } || \
 	  echo "no chromium: tests in a real browser will be skipped"
+	@[ -f build/node_modules/axe-core/axe.min.js ] || { command -v npm >/dev/null && \
+	  npm install --silent --no-fund --no-audit --prefix build axe-core@4 >/dev/null 2>&1; } || \
+	  echo "no axe-core: tests for accessibility will be skipped"
 
 test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Damaged files, hostile calls and kills, 12 times as many as in the tests: 12,000 models, 6,000 moments, 10,000 tables,
+# 3,600 logs, 24,000 calls, 240 kills.
+fuzz: $(VENV)/.dev
+	PRO2_FUZZ=12 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,9 +53,13 @@ docs: $(VENV)/.dev
 	rm -rf docs/api # pages of names that are gone
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
 
+# screenshots of the labelling page for the documentation, in Chromium
+pictures: $(VENV)/.dev browser
+	$(BIN)/python docs/make_pictures.py
+
 # on an idle machine; the GPU bank needs a CUDA device: `pro2 bench bank_gpu`
 bench: $(VENV)/.dev
-	for name in imports project probe_path bank stream sweep; do $(BIN)/pro2 bench $$name --write || exit 1; done
+	for name in imports project probe_path bank stream sweep label; do $(BIN)/pro2 bench $$name --write || exit 1; done
 
 # The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on. The suite
 # `claims` is all plans and the page that judges them; one plan alone: make results SUITE=main

@@ -13,8 +13,8 @@ import numpy as np
 from ceilings import copy_gigabytes, product_gflops
 from harness import REAL_DATA, measure, run
 
+from pro2.estimators.moments import SourceMoments
 from pro2.linalg.bases import krylov_basis
-from pro2.linalg.moments import SourceMoments
 
 RIDGE = 1.0
 HEAD_L2 = 0.01

@@ -55,7 +55,7 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
 
 def once(way: str, path: Path) -> None:
     """One way in this process; prints seconds, processor seconds and peak resident megabytes."""
-    from pro2.linalg.moments import SourceMoments
+    from pro2.estimators.moments import SourceMoments
 
     if way == BOTH:
         side_by_side(path)
@@ -74,7 +74,7 @@ def once(way: str, path: Path) -> None:
 
 def side_by_side(path: Path) -> None:
     """Both ways on every block, first one and then the other first; prints like `once`, for each."""
-    from pro2.linalg.moments import SourceMoments
+    from pro2.estimators.moments import SourceMoments
 
     labels, total, moments = np.arange(ROWS) % 2, np.zeros((D, D)), None
     spent = np.zeros((3, 2))  # reading, product, moments: wall and processor seconds

@@ -1,5 +1,6 @@
-"""Shared by all tests: where the real embeddings are, if they are here at all, and that Ctrl-C works."""
+"""Shared by all tests: the real embeddings, if they are here at all, how long to fuzz, and that Ctrl-C works."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,6 +15,12 @@ def real_data() -> Path:
     if not REAL_DATA.is_dir():
         pytest.skip(f"real embeddings are not at {REAL_DATA}")
     return REAL_DATA
+
+
+@pytest.fixture(scope="session")
+def fuzz_scale() -> int:
+    """How many times the short campaign of the suite is run: 1, or what `make fuzz` sets."""
+    return int(os.environ.get("PRO2_FUZZ", "1"))
 
 
 @pytest.fixture(scope="session", autouse=True)

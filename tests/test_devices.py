@@ -13,14 +13,14 @@ from pro2.lab.baselines import create_baseline, directions
 from pro2.lab.theory import gaussians
 from pro2.linalg import adamw, bases, heads, penalty_path, selection
 from pro2.linalg.logistic import fit_logistic, fit_path
-from pro2.linalg.moments import SourceMoments, host
+from pro2.linalg.moments import Moments, host
 from tests.linalg.backends import to
 
 L2 = [0.01, 0.3]
 
 
-def moments(X: Any, y: Any) -> SourceMoments:
-    return SourceMoments.from_arrays(X, y)
+def moments(X: Any, y: Any) -> Moments:
+    return Moments.from_arrays(X, y)
 
 
 def centred(X: Any) -> Any:
@@ -38,7 +38,7 @@ def gaussian(X: Any, y: Any, w: Any, m: Any) -> Any:
 
 
 TWO_CLASSES: dict[str, Callable[..., Any]] = {
-    "moments": lambda X, y, w, m: (moments(X, y) + SourceMoments.from_arrays(X, y, w)).covariance(),
+    "moments": lambda X, y, w, m: (moments(X, y) + Moments.from_arrays(X, y, w)).covariance(),
     "krylov_basis": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 6, 0.5),
     "krylov_basis, all": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 8, 0.0).scores,
     "logistic_basis": lambda X, y, w, m: bases.logistic_basis(centred(X), y, 3, 0.5, sample_weight=w),

@@ -19,7 +19,7 @@ _ROOMS = {
     "Probe": "pro2.estimators",
     "ProbeBank": "pro2.estimators.bank",
     "load": "pro2.estimators.files",
-    "SourceMoments": "pro2.linalg.moments",
+    "SourceMoments": "pro2.estimators.moments",
     "EmbeddingTable": "pro2.tables.embeddings",
     "suggest_labels": "pro2.active",
 }

@@ -6,6 +6,8 @@ logits = X @ weight.T + bias with weight (K, D) and bias (K,); two classes have 
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.tensors import FormatError, read_tensors, write_tensors
+from pro2.estimators.tensors import FormatError, pack, read_metadata
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -55,6 +57,11 @@ def export(
     backbone : path, optional
         Only for "onnx": the graph of a backbone with one output (n, D), which the head is attached to.
     """
+    if not hasattr(classifier, "unit_rows_"):
+        raise ValueError(
+            f"classifier is a {type(classifier).__name__}, which is not one affine map; export a model, a "
+            "probe, or what `adapt` returned."
+        )
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if backbone is not None and format != "onnx":
@@ -67,17 +74,39 @@ def export(
     return atomic_write(Path(path), writers[format], force)
 
 
+def is_export(path: Path) -> bool:
+    """Whether the file says that `export` wrote it; of safetensors files alone."""
+    try:
+        return path.is_file() and EXPORT_KEY in read_metadata(path)
+    except FormatError:
+        return False
+
+
 def describe_export(path: Path) -> dict[str, Any]:
     """What an exported ONNX or safetensors file says about itself."""
+    if path.suffix == ".pt":
+        return _describe_torch(path)
     try:
         if path.suffix == ".onnx":
             found = {each.key: each.value for each in _load_onnx(path).metadata_props}
         else:
-            found = read_tensors(path)[0]
+            found = read_metadata(path)
         facts = json.loads(found[EXPORT_KEY])
-    except (FormatError, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
     return facts if isinstance(facts, dict) else {}
+
+
+def _describe_torch(path: Path) -> dict[str, Any]:
+    """PyTorch's files hold a pickle, which is not opened here: only the checksums of the archive are compared."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
+        raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
+    if damaged is not None:
+        raise ValueError(f"{path} is damaged ({damaged} does not match its checksum); export it again")
+    return {"format": "PyTorch state dict for torch.nn.Linear", "bytes": path.stat().st_size, "intact": True}
 
 
 def _facts(classifier: Any) -> str:
@@ -96,7 +125,7 @@ def _facts(classifier: Any) -> str:
 def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
     weight, bias = affine_map(classifier)
     tensors = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
-    write_tensors(file, tensors, {EXPORT_KEY: _facts(classifier)})
+    file.write(pack(tensors, {EXPORT_KEY: _facts(classifier)}))
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:

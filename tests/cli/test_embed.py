@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -136,6 +137,7 @@ def test_an_interrupt_keeps_what_was_finished(tiny: str, many: Path, calm: bytes
     code, _, log = finish(process)
     assert code == 130
     assert "Traceback" not in log
+    assert re.search(rf"interrupted; \d+ of 160 images are embedded and kept in {out}.parts. Run the same command", log)
     assert embed(*arguments)[0] == 0
     assert out.read_bytes() == calm
 

@@ -98,7 +98,7 @@ def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.M
 
 MISTAKES = {
     "column": (["fit", "source.arrow", "-y", "Y", "-o", "m"], "no column 'Y'", "y"),
-    "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers a row", "one value a row"),
+    "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers per row", "one value per row"),
     "where column": (["fit", "source.arrow", "-y", "y", "-w", "splt == 0", "-o", "m"], "splt", "split"),
     "where nothing": (["fit", "source.arrow", "-y", "y", "-w", "split == 9", "-o", "m"], "no row of", "split == 9"),
     "where empty": (["fit", "source.arrow", "-y", "y", "-w", "", "-o", "m"], "where", ""),
@@ -202,8 +202,28 @@ def test_inspect_knows_every_kind_of_file(pro: Pro2) -> None:
         store.append("batch", {"key": ["a", "b"], "accuracy": [0.5, 0.6]}, 1.0)
     pro.ok("export", "adapted.safetensors", "--format", "safetensors", "-o", "head.safetensors")
     pro.ok("export", "adapted.safetensors", "--format", "onnx", "-o", "head.onnx")
+    pro.ok("export", "adapted.safetensors", "--format", "torch", "-o", "head.pt")
+    pro.ok("predict", "adapted.safetensors", "target.arrow", "-o", "predictions.csv")
+    pro.ok("predict", "adapted.safetensors", "target.arrow", "-o", "predictions.parquet")
+    pro.ok("suggest", "model.safetensors", "target.arrow", "-n", "3", "-o", "next.csv")
+    save_parts(pro.folder, "t.arrow")
+    model, rows = pro2.load("model.safetensors"), table(3)
+    X, y = rows.embeddings, rows.column("y")
+    pro2.SourceMoments.from_arrays(X, y).save("moments.safetensors")
+    pro2.ProbeBank(model).fit(X, y, target=np.arange(60) % 2).save("bank.safetensors")
+    pro2.Projection().fit(X, y).save("projection.safetensors")
+    pro2.Probe(l2=1.0).fit(X, y).save("probe.safetensors")
     kinds = {
         "model.safetensors": "model",
+        "moments.safetensors": "source moments",
+        "bank.safetensors": "bank of probes",
+        "projection.safetensors": "projection",
+        "probe.safetensors": "probe",
+        "head.pt": "exported classifier",
+        "predictions.csv": "list without embeddings",
+        "predictions.parquet": "list without embeddings",
+        "next.csv": "list without embeddings",
+        "t.arrow.parts": "unfinished embedding",
         "adapted.safetensors": "adapted classifier",
         "source.arrow": "embedding table",
         "head.safetensors": "exported classifier",
@@ -214,6 +234,94 @@ def test_inspect_knows_every_kind_of_file(pro: Pro2) -> None:
         assert json.loads(pro.ok("inspect", name, "--json"))["what"] == what
         assert what in pro.ok("inspect", name)
     assert json.loads(pro.ok("inspect", "results", "--json"))["runs"] == 2
+    assert json.loads(pro.ok("inspect", "moments.safetensors", "--json"))["classes"] == [0, 1]
+    unfinished = json.loads(pro.ok("inspect", "t.arrow.parts", "--json"))
+    assert (unfinished["finished"], unfinished["rows"], unfinished["output"]) == (8, 20, "t.arrow")
+    assert "run the same command again" in unfinished["state"]
+
+
+def save_parts(folder: Path, name: str) -> None:
+    """What an interrupted `pro2 embed` leaves: one of three shards."""
+    from pro2.embed.parts import Parts, Shard
+
+    (folder / f"{name}.parts").mkdir()
+    job = {"backbone": {"name": "toy"}, "dtype": "float32"}
+    parts = Parts(folder / f"{name}.parts", job, "float32", 20)
+    parts.begin(force=False)
+    parts.put(Shard(0, 0, np.ones((8, 4), np.float32), {}), {})
+
+
+@pytest.mark.parametrize("name", ["results/log", "t.arrow.parts", "head.pt"])
+def test_inspect_ends_with_status_1_when_something_is_damaged(pro: Pro2, name: str) -> None:
+    from pro2.lab.experiments.results import ResultStore
+
+    with ResultStore("results") as store:
+        store.append("batch", {"key": ["a"], "accuracy": [0.5]}, 1.0)
+    save_parts(pro.folder, "t.arrow")
+    pro.ok("export", "adapted.safetensors", "--format", "torch", "-o", "head.pt")
+    path = pro.folder / name
+    victim = max(path.iterdir(), key=lambda each: each.stat().st_size) if path.is_dir() else path
+    data = bytearray(victim.read_bytes())
+    data[max(data.find(b"weight"), len(data) // 2 * (name != "head.pt"))] ^= (
+        255  # an archive has gaps that mean nothing
+    )
+    victim.write_bytes(data)
+    code, out, err = pro("inspect", name.split("/")[0])
+    assert code == 1
+    assert "Traceback" not in err
+    assert "no" in out.split() or "damaged" in err
+
+
+@pytest.mark.parametrize("command", ["export", "predict", "evaluate"])
+def test_a_bank_is_not_one_classifier(pro: Pro2, command: str) -> None:
+    rows = table(3)
+    pro2.ProbeBank().fit(rows.embeddings, rows.column("y"), target=np.arange(60) % 2).save("bank.safetensors")
+    more = {
+        "export": ["-o", "head.onnx"],
+        "predict": ["target.arrow", "-o", "p.csv"],
+        "evaluate": ["target.arrow", "-y", "y"],
+    }
+    message = pro.fails(command, "bank.safetensors", *more[command])
+    assert "bank.safetensors holds a bank of 2 heads" in message
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), MemoryError(), RecursionError("deep"), ZeroDivisionError(), TypeError("t")]
+)
+def test_whatever_is_thrown_is_one_line_with_the_file(
+    pro: Pro2, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def throw(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(EmbeddingTable, "open", throw)
+    message = pro.fails("fit", "source.arrow", "-y", "y", "-o", "m")
+    assert "source.arrow" in message
+    assert "PRO2_DEBUG=1" in message
+    monkeypatch.setenv("PRO2_DEBUG", "1")
+    with pytest.raises(type(error)):
+        pro("fit", "source.arrow", "-y", "y", "-o", "m")
+
+
+def test_an_interrupt_says_that_nothing_is_half_written(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmbeddingTable, "open", stop)
+    code, out, err = pro("fit", "source.arrow", "-y", "y", "-o", "m")
+    assert (code, out) == (130, "")
+    assert err == "interrupted; no file was left half written\n"
+    assert not (pro.folder / "m").exists()
+
+
+def test_messages_speak_the_language_of_the_command_line() -> None:
+    from pro2.cli.errors import one_line
+
+    text = "t.arrow exists; pass force=True\nor on_error='skip', dtype='float32', embedding=NAME, path_column="
+    assert one_line(ValueError(text)) == (
+        "t.arrow exists; pass --force or --on-error skip, --dtype float32, --embedding NAME, --path-column"
+    )
+    assert one_line(ValueError("a\x1b[31mred\x07")) == "a\\x1b[31mred\\x07"
 
 
 def test_an_unreadable_file_is_named(pro: Pro2) -> None:

@@ -97,5 +97,5 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="device='tpu'"):
         choose_device("tpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="sees no GPU; use --device cpu"):
+        with pytest.raises(ValueError, match="sees no GPU; use device='cpu'"):
             choose_device("cuda:1")

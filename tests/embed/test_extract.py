@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ def breaking_after(n_shards: int) -> Callable[..., Iterator[Any]]:
             yield shard
 
     return engine
+
+
+def ending_badly(*args: Any) -> Iterator[Any]:
+    """An engine that finishes every shard and then stops."""
+    yield from embed_shards(*args)
+    raise Broken
 
 
 def test_rows_are_the_networks_own(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
@@ -98,12 +105,6 @@ def test_a_damaged_shard_is_done_again(make_images: MakeImages, backbone: Backbo
     assert (tmp_path / "t.arrow").read_bytes() == (tmp_path / "calm.arrow").read_bytes()
 
 
-def changed_images(images: Any, options: dict[str, Any], backbone: Any) -> Any:
-    path = Path(images.root) / images.paths[0]
-    path.write_bytes(path.read_bytes() + b"\0")
-    return open_images(images.root), options, backbone
-
-
 def shorter_list(images: Any, options: dict[str, Any], backbone: Any) -> Any:
     (Path(images.root) / images.paths[0]).unlink()
     return open_images(images.root), options, backbone
@@ -123,7 +124,7 @@ def other_layer(images: Any, options: dict[str, Any], backbone: Any) -> Any:
     return images, options, backbone
 
 
-@pytest.mark.parametrize("change", [changed_images, shorter_list, other_dtype, other_weights, other_layer])
+@pytest.mark.parametrize("change", [shorter_list, other_dtype, other_weights, other_layer])
 def test_a_changed_input_never_reuses_old_rows(
     make_images: MakeImages, backbone: Backbone, tmp_path: Path, change: Callable[..., Any]
 ) -> None:
@@ -131,7 +132,7 @@ def test_a_changed_input_never_reuses_old_rows(
     with pytest.raises(Broken):
         extract(images, backbone, out, batch_size=1, engine=breaking_after(1))
     images, options, backbone = change(images, {"batch_size": 1}, backbone)
-    with pytest.raises(ValueError, match=r"unfinished work of a different run \(changed: .*--force"):
+    with pytest.raises(ValueError, match=r"unfinished work of a different run \(changed: .*force=True"):
         extract(images, backbone, out, **options)
     done = extract(images, backbone, out, **options, force=True)
     assert done.resumed == 0
@@ -165,8 +166,78 @@ def test_leftover_parts_of_a_finished_table_are_removed(
 def test_bad_images_stop_the_run_by_default(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
     folder = make_images(6)
     (folder / "cat" / "0002.png").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"cat/0002.png: not an image of a known format.*--on-error skip"):
+    with pytest.raises(ValueError, match=r"cat/0002.png: not an image of a known format.*on_error='skip'"):
         extract(open_images(folder), backbone, tmp_path / "t.arrow")
+
+
+def test_a_stopped_run_goes_on_by_its_own_advice(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
+    """Skip the bad image, or mend it: only its shard is done again. And what was skipped is not taken for mended."""
+    folder, out = make_images(40), tmp_path / "t.arrow"
+    bad = folder / "dog" / "0039.jpg"
+    whole = bad.read_bytes()
+    bad.write_bytes(b"damaged")
+    options: dict[str, Any] = {"batch_size": 1}
+    with pytest.raises(ValueError, match=r"0039\.jpg"):
+        extract(open_images(folder), backbone, out, **options)
+    done = extract(open_images(folder), backbone, out, on_error="skip", **options)
+    assert (done.resumed, done.n_rows, list(done.skipped)) == (32, 39, ["dog/0039.jpg"])
+    calm = extract(open_images(folder), backbone, tmp_path / "calm.arrow", on_error="skip", **options).path
+    assert out.read_bytes() == calm.read_bytes()
+    with pytest.raises(ValueError, match="exists and was made from other images"):
+        extract(open_images(folder), backbone, out, **options)
+
+    with pytest.raises(Broken):  # after the last shard, which has the bad image
+        extract(open_images(folder), backbone, tmp_path / "u.arrow", on_error="skip", engine=ending_badly, **options)
+    with pytest.raises(ValueError, match=r"0039\.jpg"):
+        extract(open_images(folder), backbone, tmp_path / "u.arrow", **options)
+    bad.write_bytes(whole)
+    assert extract(open_images(folder), backbone, tmp_path / "u.arrow", **options).resumed == 32
+    calm = extract(open_images(folder), backbone, tmp_path / "calm2.arrow", **options).path
+    assert (tmp_path / "u.arrow").read_bytes() == calm.read_bytes()
+    assert extract(open_images(folder), backbone, calm, on_error="skip", **options).was_complete
+
+
+def test_a_changed_image_costs_its_own_shard(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
+    folder = make_images(20)
+    with pytest.raises(Broken):
+        extract(open_images(folder), backbone, tmp_path / "t.arrow", batch_size=1, engine=breaking_after(2))
+    first = folder / "cat" / "0000.png"
+    first.write_bytes((folder / "cat" / "0002.png").read_bytes())
+    assert extract(open_images(folder), backbone, tmp_path / "t.arrow", batch_size=1).resumed == 8
+    extract(open_images(folder), backbone, tmp_path / "calm.arrow", batch_size=1)
+    assert (tmp_path / "t.arrow").read_bytes() == (tmp_path / "calm.arrow").read_bytes()
+
+
+def test_a_larger_limit_of_pixels_goes_on(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
+    images, out = open_images(make_images(20)), tmp_path / "t.arrow"
+    with pytest.raises(Broken):
+        extract(images, backbone, out, batch_size=1, on_error="skip", max_pixels=24 * 26, engine=ending_badly)
+    done = extract(images, backbone, out, batch_size=1, on_error="skip")
+    assert (done.n_rows, done.skipped) == (20, {})
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t", "folder.arrow", "pipe.arrow"])
+def test_what_cannot_be_written_is_said_before_the_work(
+    make_images: MakeImages, backbone: Backbone, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "folder.arrow").mkdir()
+    os.mkfifo(tmp_path / "pipe.arrow")
+
+    def never(*args: Any) -> Iterator[Any]:
+        raise AssertionError("it began to embed")
+        yield
+
+    with pytest.raises((ValueError, OSError), match=r"cannot write .*suffix|never replaced"):
+        extract(open_images(make_images(2)), backbone, tmp_path / name, force=True, engine=never)
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_what_a_kill_left_beside_the_table_is_removed(
+    make_images: MakeImages, backbone: Backbone, tmp_path: Path
+) -> None:
+    (tmp_path / ".t.arrow.0123abcd.part").write_bytes(bytes(100))
+    extract(open_images(make_images(2)), backbone, tmp_path / "t.arrow")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "t.arrow"]
 
 
 def test_skipped_images_are_listed_with_the_reason(make_images: MakeImages, backbone: Backbone, tmp_path: Path) -> None:
@@ -251,7 +322,7 @@ def test_a_plain_function_is_a_backbone(make_images: MakeImages, tmp_path: Path)
 
 def test_values_that_do_not_fit_are_an_error(make_images: MakeImages, tmp_path: Path) -> None:
     images = open_images(make_images(2))
-    with pytest.raises(ValueError, match=r"does not fit into float16; use --dtype float32"):
+    with pytest.raises(ValueError, match=r"does not fit into float16; use dtype='float32'"):
         extract(images, scaled(1e6), tmp_path / "a.arrow", dtype="float16")
     with pytest.raises(ValueError, match="is not finite"):
         extract(images, scaled(float("nan")), tmp_path / "b.arrow")

@@ -151,7 +151,7 @@ def bomb(width: int, height: int) -> bytes:
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
-    with pytest.raises(ImageError, match=r"20000x20000 is 400000000 pixels.*--max-pixels"):
+    with pytest.raises(ImageError, match=r"20000x20000 is 400000000 pixels.*max_pixels="):
         decode(bomb(20_000, 20_000))
 
 

@@ -90,7 +90,7 @@ def test_ids_come_from_the_id_column_and_must_be_unique(tmp_path: Path) -> None:
 def test_lists_without_a_path_column_say_what_they_have(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
     path.write_text("photo,y\n1.png,0\n")
-    with pytest.raises(ValueError, match=r"photo, y.*--path-column"):
+    with pytest.raises(ValueError, match=r"photo, y.*path_column="):
         open_images(path)
     assert open_images(path, path_column="photo").ids.tolist() == ["1.png"]
     with pytest.raises(ValueError, match="path_column='nope'"):
@@ -152,6 +152,26 @@ class TestTheRootIsAWall:
         (root / "fine.png").chmod(0)
         with pytest.raises(ImageError, match="cannot be read"):
             self.read(root, "fine.png")
+
+    @pytest.mark.parametrize("follow", [False, True])
+    def test_a_loop_of_links_is_refused(self, root: Path, follow: bool) -> None:
+        (root / "one.png").symlink_to("two.png")
+        (root / "two.png").symlink_to("one.png")
+        (root / "self.png").symlink_to("self.png")
+        images = open_images(root, follow_links=follow)
+        for name in ("one.png", "two.png", "self.png"):
+            row = images.ids.tolist().index(name)
+            assert images.stamp(row) == "none"
+            with pytest.raises(ImageError, match="cannot be read"):
+                images.read(row)
+
+    @pytest.mark.parametrize("name", ["grüne Möwe.png", "a b\tc.png", "-o.png", "日本.png", "%s{x}.png"])
+    def test_names_may_be_anything(self, root: Path, name: str) -> None:
+        (root / "kind of ü" / "x").mkdir(parents=True)
+        (root / "kind of ü" / "x" / name).write_bytes(b"odd")
+        images = open_images(root / "kind of ü")
+        assert images.ids.tolist() == [f"x/{name}"]
+        assert images.read(0) == b"odd"
 
     def test_linked_folders_are_not_walked(self, root: Path) -> None:
         (root / "loop").symlink_to(root)

@@ -16,7 +16,7 @@ from sklearn.base import clone
 import pro2
 from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe, Projection
 from pro2.estimators.files import check_backbone, describe
-from pro2.estimators.tensors import read_tensors
+from pro2.estimators.tensors import unpack
 from pro2.lab.baselines import create_baseline
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -104,7 +104,7 @@ def test_equal_models_give_equal_bytes_and_safetensors_reads_them(tmp_path: Path
 
     a, b = (fitted("ProjectAndProbe").save(tmp_path / name) for name in "ab")
     assert a.read_bytes() == b.read_bytes()
-    ours, theirs = read_tensors(a)[1], load_file(a)
+    ours, theirs = unpack(a.read_bytes())[1], load_file(a)
     assert set(ours) == set(theirs)
     for name, values in ours.items():
         np.testing.assert_array_equal(values, theirs[name])
@@ -128,6 +128,35 @@ def test_a_bank_of_probes_comes_back_with_its_projection(tmp_path: Path, n_class
     )
     loaded = pro2.load(bank.save(tmp_path / "m"))
     np.testing.assert_array_equal(loaded.predict_proba(X, target="south"), bank.predict_proba(X, target="south"))
+
+
+def test_a_bank_of_very_many_names_comes_back(tmp_path: Path) -> None:
+    """Above a megabyte of text, names are stored as bytes: the header stays small."""
+    from pro2.estimators.bank import ProbeBank
+
+    T = 4000
+    X, y = np.random.default_rng(0).standard_normal((2 * T, 3)), np.tile([0, 1], T)
+    names = np.array([f"{i:04d}-Möwe-\ud800-{'x' * 300}" for i in range(T)])
+    bank = ProbeBank(l2=1.0).fit(X, y, target=np.repeat(names, 2))
+    path = bank.save(tmp_path / "m")
+    assert int.from_bytes(path.read_bytes()[:8], "little") < 10_000
+    loaded = pro2.load(path)
+    assert loaded.targets_.tolist() == names.tolist()
+    np.testing.assert_array_equal(loaded.predict_proba(X[:5], target=names[7]), bank.predict_proba(X[:5], names[7]))
+
+
+def test_what_could_not_come_back_is_not_written(tmp_path: Path) -> None:
+    for spoil, message in [
+        (lambda model: setattr(model, "note_", 1), "has no attribute 'note_'"),
+        (lambda model: model.coef_.fill(np.nan), "coef_ is not finite"),
+        (lambda model: setattr(model, "classes_", np.array(["a", "a"])), "same label twice"),
+        (lambda model: delattr(model, "source_moments_"), "source_moments_ is not a SourceMoments"),
+    ]:
+        model = fitted("ProjectAndProbe")
+        spoil(model)
+        with pytest.raises(ValueError, match=rf"this ProjectAndProbe cannot be saved: .*{message}"):
+            model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_report_of_an_adaptation_travels(tmp_path: Path) -> None:

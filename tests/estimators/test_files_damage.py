@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pro2
 from pro2.estimators.files import KEY, _digest, is_model_file
-from pro2.estimators.tensors import read_tensors, write_tensors
+from pro2.estimators.tensors import pack, unpack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -33,13 +31,12 @@ def assert_equal(a: Any, b: Any, folder: Path) -> None:
 
 def rewrite(path: Path, change: Any, reseal: bool = True) -> Path:
     """Edit a file as someone who knows the format would: the digest is made anew."""
-    metadata, views = read_tensors(path)
-    document, tensors = json.loads(metadata[KEY]), {name: view.copy() for name, view in views.items()}
+    metadata, tensors = unpack(path.read_bytes())
+    document = json.loads(metadata[KEY])
     change(document, tensors)
     if reseal:
         document["digest"] = _digest(document, tensors)
-    with path.open("wb") as file:
-        write_tensors(file, tensors, {KEY: json.dumps(document)})
+    path.write_bytes(pack(tensors, {KEY: json.dumps(document)}))
     return path
 
 
@@ -72,7 +69,62 @@ HOSTILE = {
     "width": lambda d, t: d["object"]["fitted"].update(n_features_in_=10**12),
     "version": lambda d, t: d.update(version="1"),
     "format": lambda d, t: d.update(format="other"),
+    "unknown attribute": lambda d, t: d["object"]["fitted"].update(x_=1),
+    "scale of zero": lambda d, t: t["projection_.scale_"].fill(0.0),
+    "negative norms": lambda d, t: t["projection_.norms_"].fill(-1.0),
+    "missing label": lambda d, t: d["object"]["fitted"].update(classes_={"$labels": [0.0, NAN], "dtype": "float64"}),
+    "label twice": lambda d, t: d["object"]["fitted"].update(classes_={"$labels": ["a", "a"], "dtype": "str"}),
+    "labels that are equal": lambda d, t: d["object"]["fitted"].update(
+        classes_={"$labels": [True, 1], "dtype": "object"}
+    ),
+    "mixed labels": lambda d, t: d["object"]["fitted"].update(classes_={"$labels": ["a", 1], "dtype": "object"}),
+    "no moments": lambda d, t: d["object"]["fitted"].pop("source_moments_"),
+    "no moments of the projection": lambda d, t: projection(d)["fitted"].pop("moments_"),
+    "no weight at all": lambda d, t: t["projection_.moments_.weight"].fill(0.0),
+    "negative weight": lambda d, t: t["projection_.moments_.weight"].__setitem__(0, -1.0),
+    "moments that are not finite": lambda d, t: t["projection_.moments_.mean"].fill(np.inf),
+    "a wide label": lambda d, t: d["object"]["fitted"].update(
+        classes_={"$labels": ["x" * 1_000_000, *map(str, range(5000))], "dtype": "str"}
+    ),
+    "parameter of another type": lambda d, t: d["object"]["params"].update(ridge="0.3"),
+    "true for a number": lambda d, t: d["object"]["params"].update(l2=True),
+    "number of features": lambda d, t: projection(d)["fitted"].update(n_informative_="5"),
+    "text that is none": lambda d, t: (
+        t.update({"c#utf8": np.full(3, 255, np.uint8), "c#ends": np.array([1, 3])})
+        or d["object"]["fitted"].update(classes_={"$text": "c", "dtype": "str"})
+    ),
+    "text that ends early": lambda d, t: (
+        t.update({"c#utf8": np.full(3, 65, np.uint8), "c#ends": np.array([2, 1])})
+        or d["object"]["fitted"].update(classes_={"$text": "c", "dtype": "str"})
+    ),
 }
+NAN = float("nan")  # Python's JSON writes and reads it
+
+
+def projection(document: dict[str, Any]) -> dict[str, Any]:
+    return document["object"]["fitted"]["projection_"]
+
+
+def report(document: dict[str, Any]) -> dict[str, Any]:
+    return document["object"]["fitted"]["report_"]["fields"]
+
+
+FORGED_REPORTS = {
+    "n_labels": "8",
+    "candidates": [1, 2],
+    "loo_accuracy": "high",
+    "loo_interval": {"$tuple": [0.0]},
+    "learning_curve": {"$record": "AdaptationReport", "fields": {"n_labels": 1}},
+    "ranking": {"$labels": ["a"], "dtype": "str"},
+    "temperature": None,
+}
+
+
+@pytest.mark.parametrize("name", FORGED_REPORTS)
+def test_reports_of_wrong_types_are_refused(tmp_path: Path, name: str) -> None:
+    path = rewrite(copied(tmp_path, "adapted"), lambda d, t: report(d).update({name: FORGED_REPORTS[name]}))
+    with pytest.raises(ValueError, match=rf"{path.name} is damaged \(.*{name}"):
+        pro2.load(path)
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
@@ -134,7 +186,7 @@ BAD_HEADERS = {
     "text shape": {"x": entry("1", [0, 8])},
     "float shape": {"x": entry([1.0], [0, 8])},
     "true shape": {"x": entry([True], [0, 8])},
-    "many axes": {"x": entry([1] * 40, [0, 8])},
+    "many axes": {"x": entry([1] * 70, [0, 8])},
     "type": {"x": entry([1], [0, 8], "BF16")},
     "type list": {"x": entry([1], [0, 8], [])},
     "entry": {"x": 5},
@@ -147,10 +199,12 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
 def test_impossible_headers_allocate_nothing(tmp_path: Path, header: Any) -> None:
+    if isinstance(header, dict):  # so that it is taken for one of ours
+        header = {"__metadata__": {KEY: "{}"}, **header}
     path = header_file(tmp_path / "m", header, bytes(8))
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="is damaged"):
+        with pytest.raises(ValueError, match=f"{path} is (damaged|a safetensors file, but not)"):
             pro2.load(path)
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
@@ -175,7 +229,7 @@ def test_a_sparse_giant_is_refused_without_reading_it(tmp_path: Path) -> None:
     path = header_file(tmp_path / "m", {"x": entry([size // 8], [0, size])})
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size + size)
-    with pytest.raises(ValueError, match="not a pro2 model"):
+    with pytest.raises(ValueError, match=r"1,099,511,\d+,\d+ bytes, more than the limit"):
         pro2.load(path)
 
 
@@ -212,42 +266,3 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path, intact: bytes
         found = outcome(tmp_path / "m", bytes(data))
         if found is not None:  # only white space of the header says nothing
             assert_equal(found, expected, tmp_path)
-
-
-@settings(max_examples=1000, deadline=None)
-@given(data=st.data())
-def test_random_edits_are_noticed_or_harmless(tmp_path_factory: Any, intact: bytes, data: Any) -> None:
-    at = data.draw(st.integers(0, len(intact)))
-    cut = data.draw(st.integers(0, 40))
-    new = data.draw(st.binary(max_size=40))
-    changed = intact[:at] + new + intact[at + cut :]
-    path = tmp_path_factory.getbasetemp() / "edited"
-    found = outcome(path, changed)
-    if found is not None:
-        assert_equal(found, outcome(path, intact), path.parent)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("$array"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["kind", "params", "fitted", "$array", "$labels", "$tuple", "$dict", "$record", "$float", "fields", "dtype",
-         "classes_", "coef_"]) | st.text(max_size=4), inner, max_size=4),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@settings(max_examples=500, deadline=None)
-@given(document=JSON)
-def test_random_documents_with_a_true_digest_are_refused(tmp_path_factory: Any, intact: bytes, document: Any) -> None:
-    path = tmp_path_factory.getbasetemp() / "forged"
-    path.write_bytes(intact)
-    rewrite(path, lambda d, t: d.update(object=document))
-    with pytest.raises(ValueError, match="is damaged"):
-        pro2.load(path)
-
-
-@settings(max_examples=500, deadline=None)
-@given(raw=st.binary(max_size=200), length=st.integers(0, 300))
-def test_random_bytes_are_refused(tmp_path_factory: Any, raw: bytes, length: int) -> None:
-    path = tmp_path_factory.getbasetemp() / "noise"
-    assert outcome(path, length.to_bytes(8, "little") + raw) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pro2 import ProjectAndProbe
+from pro2 import ProjectAndProbe, SourceMoments
 from pro2.estimators.files import FORMAT_VERSION
 
 HERE = Path(__file__).parent
@@ -18,13 +18,15 @@ PROVENANCE = {"source": {"backbone": "toy", "digest": "sha256:0"}}
 
 
 def main() -> None:
-    """Refuses to replace a file that is there."""
+    """Refuses to replace a file that is there. Moments of 0.1.0 had a format of their own: `moments-v0`."""
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
     X = rng.standard_normal((40, 4)).round(2)
     X[:, 0] += 2 * y
     names = np.array(["ant", "bee", "Wespe, große"])[y]
     two = y < 2
+    moments = SourceMoments.from_arrays(X, names)
+    moments.save(HERE / f"moments-v{FORMAT_VERSION}.safetensors", provenance=PROVENANCE)
     model = ProjectAndProbe(n_components=3).fit(X[two], y[two])
     estimators = {
         "model": model,

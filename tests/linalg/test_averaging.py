@@ -7,7 +7,7 @@ import pytest
 
 from pro2.linalg.averaging import average_head, fit_candidates
 from pro2.linalg.laplace import log_likelihood
-from pro2.linalg.moments import SourceMoments, host
+from pro2.linalg.moments import Moments, host
 from pro2.linalg.priors import CANDIDATES, KERNELS, RIDGES, SHARPNESS, TRUST, Candidate, SourcePrior
 from tests.linalg.backends import BACKENDS, to
 
@@ -28,7 +28,7 @@ def _target(n_classes=2, M=12, D=12, seed=1):
 
 
 def _prior(n_classes=2):
-    return SourcePrior.from_moments(SourceMoments.from_arrays(*_source(n_classes)))
+    return SourcePrior.from_moments(Moments.from_arrays(*_source(n_classes)))
 
 
 def _one(f, n_classes):
@@ -87,7 +87,7 @@ def test_labels_drawn_class_by_class_do_not_make_classes_equally_common(n_classe
     """Many labels, as many of each class: the head is that of equal classes, moved halfway to the source's shares."""
     X, y = _source(n_classes, N=1200)
     some = np.concatenate([np.flatnonzero(y == k)[:: 1 + k] for k in range(n_classes)])
-    unequal = SourcePrior.from_moments(SourceMoments.from_arrays(X[some], y[some]))
+    unequal = SourcePrior.from_moments(Moments.from_arrays(X[some], y[some]))
     equal = replace(unequal, shares=(1.0 / n_classes,) * n_classes)
     Z, t = _target(n_classes, M=300)
     Z = Z + np.random.default_rng(4).normal(size=Z.shape) * 5  # classes overlap: the intercept is well determined
@@ -120,7 +120,7 @@ def test_leave_one_out_of_the_average_is_what_refitting_without_the_row_gives():
 def test_unequal_labels_are_taken_as_they_are():
     X, y = _source(N=1200)
     some = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[::4]]
-    prior = SourcePrior.from_moments(SourceMoments.from_arrays(X[some], y[some]))
+    prior = SourcePrior.from_moments(Moments.from_arrays(X[some], y[some]))
     Z, t = _target()
     a, b = (average_head(p, Z[1:], t[1:]) for p in (prior, replace(prior, shares=(0.5, 0.5))))
     assert a.intercept == b.intercept
@@ -132,8 +132,8 @@ def test_rotating_everything_rotates_the_head(n_classes):
     X, y = _source(n_classes)
     Z, t = _target(n_classes)
     Q, _ = np.linalg.qr(np.random.default_rng(3).normal(size=(12, 12)))
-    plain = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, y)), Z, t)
-    turned = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X @ Q, y)), Z @ Q, t)
+    plain = average_head(SourcePrior.from_moments(Moments.from_arrays(X, y)), Z, t)
+    turned = average_head(SourcePrior.from_moments(Moments.from_arrays(X @ Q, y)), Z @ Q, t)
     np.testing.assert_allclose(turned.coef, plain.coef @ Q, atol=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_natural_size_is_the_calibrated_one(n_classes):
     rng = np.random.default_rng(0)
     y = np.arange(20_000) % n_classes
     X = rng.normal(size=(n_classes, 6))[y] + rng.normal(size=(len(y), 6)) * np.linspace(0.5, 3.0, 6)
-    prior = SourcePrior.from_moments(SourceMoments.from_arrays(X, y))
+    prior = SourcePrior.from_moments(Moments.from_arrays(X, y))
     scale = np.exp(np.linspace(-3, 3, 301))
     for r, natural in enumerate(prior.natural):
         f = prior.scores(X)[:, r, :]
@@ -162,8 +162,8 @@ def test_order_of_rows_does_not_matter(n_classes):
 def test_swapping_the_two_classes_flips_the_head():
     X, y = _source()
     Z, t = _target()
-    a = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, y)), Z, t)
-    b = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, 1 - y)), Z, 1 - t)
+    a = average_head(SourcePrior.from_moments(Moments.from_arrays(X, y)), Z, t)
+    b = average_head(SourcePrior.from_moments(Moments.from_arrays(X, 1 - y)), Z, 1 - t)
     np.testing.assert_allclose(a.coef, -b.coef, atol=1e-8)
     assert a.intercept == pytest.approx(-b.intercept, abs=1e-8)
 
@@ -197,7 +197,7 @@ def test_source_wins_where_it_holds_and_yields_where_it_does_not():
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(4000, 20)), np.arange(4000) % 2
     X[:, 0] += 2.0 * (2 * y - 1)
-    prior = SourcePrior.from_moments(SourceMoments.from_arrays(X, y))
+    prior = SourcePrior.from_moments(Moments.from_arrays(X, y))
     test = rng.normal(size=(2000, 20))
     for axis, shots, floor in ((0, 2, 0.9), (1, 64, 0.85)):
         t = np.arange(2000) % 2
@@ -211,15 +211,15 @@ def test_source_wins_where_it_holds_and_yields_where_it_does_not():
 def test_backends_agree(backend):
     X, y = _source(3)
     Z, t = _target(3)
-    reference = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, y)), Z, t)
+    reference = average_head(SourcePrior.from_moments(Moments.from_arrays(X, y)), Z, t)
     X, y, Z, t = to(backend, X, y, Z, t)
-    ours = average_head(SourcePrior.from_moments(SourceMoments.from_arrays(X, y)), Z, t)
+    ours = average_head(SourcePrior.from_moments(Moments.from_arrays(X, y)), Z, t)
     np.testing.assert_allclose(host(ours.coef), reference.coef, atol=1e-6)
 
 
 def test_one_source_class_is_an_error():
     with pytest.raises(ValueError, match="at least two classes"):
-        SourcePrior.from_moments(SourceMoments.from_arrays(np.ones((4, 2)), np.zeros(4, int)))
+        SourcePrior.from_moments(Moments.from_arrays(np.ones((4, 2)), np.zeros(4, int)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -8,17 +8,17 @@ from sklearn.linear_model import LogisticRegression
 
 from pro2.linalg.adamw import adamw_basis, adamw_probe
 from pro2.linalg.bases import krylov_basis, logistic_basis
-from pro2.linalg.moments import SourceMoments, host
+from pro2.linalg.moments import Moments, host
 
 from .backends import BACKENDS, to
 
 
-def gaussian_moments(rng, D: int = 20, K: int = 2) -> tuple[SourceMoments, np.ndarray, np.ndarray]:
+def gaussian_moments(rng, D: int = 20, K: int = 2) -> tuple[Moments, np.ndarray, np.ndarray]:
     """Population moments of K balanced Gaussians with one covariance S."""
     A = rng.normal(size=(D, D))
     S = A @ A.T / D + 0.1 * np.eye(D)
     means = rng.normal(size=(K, D))
-    return SourceMoments(tuple(range(K)), np.ones(K), means, S * K), S, means
+    return Moments(tuple(range(K)), np.ones(K), means, S * K), S, means
 
 
 def rows_of(rng, n: int = 400, D: int = 12, K: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +50,7 @@ def test_span_is_the_inverse_krylov_space_of_shifted_gaussians(rng, d):
 
 def test_first_direction_is_lda(rng):
     X, y = rows_of(rng)
-    first = krylov_basis(SourceMoments.from_arrays(X, y), 1).components[0]
+    first = krylov_basis(Moments.from_arrays(X, y), 1).components[0]
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(X, y).coef_[0]
     np.testing.assert_allclose(first, lda / np.linalg.norm(lda), atol=1e-9)
 
@@ -60,13 +60,13 @@ def test_orthonormal_at_full_width(rng, K):
     D = 1280 if K == 2 else 200
     X = rng.normal(size=(2 * D, D)) * np.logspace(0, -3, D)
     y = (X[:, :3].sum(1) * 3 + rng.normal(size=2 * D) > 0).astype(int) + (K == 3) * (rng.random(2 * D) > 0.5)
-    Q = krylov_basis(SourceMoments.from_arrays(X, y), D, ridge=0.01).components
+    Q = krylov_basis(Moments.from_arrays(X, y), D, ridge=0.01).components
     assert np.abs(Q @ Q.T - np.eye(D)).max() < 1e-10
 
 
 @pytest.mark.parametrize("K", [2, 4])
 def test_prefixes_are_nested(rng, K):
-    m = SourceMoments.from_arrays(*rows_of(rng, K=K))
+    m = Moments.from_arrays(*rows_of(rng, K=K))
     long = krylov_basis(m, 8, 0.1).components
     for d in (1, 3, 5):
         np.testing.assert_allclose(krylov_basis(m, d, 0.1).components, long[:d], atol=1e-12)
@@ -76,21 +76,21 @@ def test_prefixes_are_nested(rng, K):
 def test_rotation_of_inputs_rotates_the_basis(rng, K):
     X, y = rows_of(rng, K=K)
     R = np.linalg.qr(rng.normal(size=(12, 12)))[0]
-    a = krylov_basis(SourceMoments.from_arrays(X, y), 6, 0.1)
-    b = krylov_basis(SourceMoments.from_arrays(X @ R, y), 6, 0.1)
+    a = krylov_basis(Moments.from_arrays(X, y), 6, 0.1)
+    b = krylov_basis(Moments.from_arrays(X @ R, y), 6, 0.1)
     np.testing.assert_allclose(b.components, a.components @ R, atol=1e-8)
     np.testing.assert_allclose(b.scores, a.scores, atol=1e-10)
 
 
 def test_multiplying_all_embeddings_changes_nothing(rng):
     X, y = rows_of(rng)
-    a, b = (krylov_basis(SourceMoments.from_arrays(X * s, y), 6, 0.3).components for s in (1.0, 1e4))
+    a, b = (krylov_basis(Moments.from_arrays(X * s, y), 6, 0.3).components for s in (1.0, 1e4))
     np.testing.assert_allclose(a, b, atol=1e-9)
 
 
 @pytest.mark.parametrize("i", [0, 1, 4])
 def test_multiclass_direction_is_the_best_discriminant_of_the_complement(rng, i):
-    m = SourceMoments.from_arrays(*rows_of(rng, K=5))
+    m = Moments.from_arrays(*rows_of(rng, K=5))
     basis = krylov_basis(m, 6, 0.05)
     A = m.covariance()
     A = A + 0.05 * np.trace(A) / len(A) * np.eye(len(A))
@@ -103,7 +103,7 @@ def test_multiclass_direction_is_the_best_discriminant_of_the_complement(rng, i)
 def test_two_classes_are_a_case_of_many(rng):
     from pro2.linalg.bases import _greedy_discriminants, _inverse
 
-    m = SourceMoments.from_arrays(*rows_of(rng))
+    m = Moments.from_arrays(*rows_of(rng))
     M = _inverse(m.covariance(), 0.1)
     general = _greedy_discriminants(M, m.between_factor(), 8)
     for a, b in zip(general, krylov_basis(m, 8, 0.1).components):
@@ -112,7 +112,7 @@ def test_two_classes_are_a_case_of_many(rng):
 
 def test_scores_are_squared_correlations_and_first_is_largest(rng):
     X, y = rows_of(rng)
-    basis = krylov_basis(SourceMoments.from_arrays(X, y), 12)
+    basis = krylov_basis(Moments.from_arrays(X, y), 12)
     correlation = [np.corrcoef(X @ q, y)[0, 1] ** 2 for q in basis.components]
     np.testing.assert_allclose(basis.scores, correlation, atol=1e-10)
     assert basis.scores.argmax() == 0
@@ -120,7 +120,7 @@ def test_scores_are_squared_correlations_and_first_is_largest(rng):
 
 def test_isotropic_source_has_one_informative_direction(rng):
     mu = rng.normal(size=6)
-    m = SourceMoments((0, 1), np.ones(2), np.stack([-mu, mu]), 2 * np.eye(6))
+    m = Moments((0, 1), np.ones(2), np.stack([-mu, mu]), 2 * np.eye(6))
     a, b = krylov_basis(m, 6, 0.1), krylov_basis(m, 6, 0.1)
     assert a.n_informative == 1
     np.testing.assert_array_equal(a.components, b.components)
@@ -132,7 +132,7 @@ def test_isotropic_source_has_one_informative_direction(rng):
 def test_rank_deficient_and_constant_features(rng, ridge, K):
     X, y = rows_of(rng, n=30, D=12, K=K)
     X = np.hstack([X[:, :4], X[:, :4] @ rng.normal(size=(4, 4)), np.ones((30, 4))])
-    basis = krylov_basis(SourceMoments.from_arrays(X, y), 12, ridge)
+    basis = krylov_basis(Moments.from_arrays(X, y), 12, ridge)
     assert 1 <= basis.n_informative <= 4
     np.testing.assert_allclose(basis.components @ basis.components.T, np.eye(12), atol=1e-10)
     assert np.isfinite(basis.scores).all()
@@ -140,7 +140,7 @@ def test_rank_deficient_and_constant_features(rng, ridge, K):
 
 def test_badly_scaled_features_stay_finite(rng):
     X, y = rows_of(rng)
-    basis = krylov_basis(SourceMoments.from_arrays(X * np.logspace(-6, 6, 12), y), 12, 0.1)
+    basis = krylov_basis(Moments.from_arrays(X * np.logspace(-6, 6, 12), y), 12, 0.1)
     np.testing.assert_allclose(basis.components @ basis.components.T, np.eye(12), atol=1e-10)
 
 
@@ -212,8 +212,8 @@ def test_adamw_probe_keeps_the_best_validation_step(rng):
 def test_backends_agree(rng, backend, K):
     X, y = rows_of(rng, n=80, D=6, K=K)
     Xb, yb = to(backend, X - X.mean(0), y)
-    reference = SourceMoments.from_arrays(X - X.mean(0), y)
-    ours = krylov_basis(SourceMoments.from_arrays(Xb, yb), 6, 0.1).components
+    reference = Moments.from_arrays(X - X.mean(0), y)
+    ours = krylov_basis(Moments.from_arrays(Xb, yb), 6, 0.1).components
     np.testing.assert_allclose(host(ours), krylov_basis(reference, 6, 0.1).components, atol=1e-9)
     ours = logistic_basis(Xb, yb, 2, 0.1, n_classes=K).components
     expected = logistic_basis(X - X.mean(0), y, 2, 0.1, n_classes=K).components
@@ -225,7 +225,7 @@ def test_backends_agree(rng, backend, K):
     [({"n_components": 13}, "outside 1..12"), ({"n_components": 0}, "outside"), ({"ridge": np.nan}, "ridge must be")],
 )
 def test_mistakes_are_explained(rng, options, message):
-    m = SourceMoments.from_arrays(*rows_of(rng))
+    m = Moments.from_arrays(*rows_of(rng))
     with pytest.raises(ValueError, match=message):
         krylov_basis(m, **({"n_components": 3} | options))
 
@@ -233,4 +233,4 @@ def test_mistakes_are_explained(rng, options, message):
 def test_one_class_is_no_source(rng):
     X, _ = rows_of(rng)
     with pytest.raises(ValueError, match="one class only"):
-        krylov_basis(SourceMoments.from_arrays(X, np.zeros(len(X))), 2)
+        krylov_basis(Moments.from_arrays(X, np.zeros(len(X))), 2)

@@ -8,7 +8,7 @@ import pytest
 from pro2.linalg import bases, batches, fused, lapack, logistic, moments, newton
 from pro2.linalg.bases import krylov_basis
 from pro2.linalg.logistic import fit_logistic
-from pro2.linalg.moments import SourceMoments
+from pro2.linalg.moments import Moments
 
 
 def _problems(kind: str, T: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +112,7 @@ def test_batches_of_two_axes_go_in_pieces_too(monkeypatch, wide):
     np.testing.assert_allclose(fast.coef, plain.coef, rtol=1e-7, atol=1e-9)
 
 
-def _source_of(kind: str, D: int = 40) -> SourceMoments:
+def _source_of(kind: str, D: int = 40) -> Moments:
     rng = np.random.default_rng(3)
     n = {"few rows": 30, "two rows": 2}.get(kind, 300)
     y = np.arange(n) % 2
@@ -122,7 +122,7 @@ def _source_of(kind: str, D: int = 40) -> SourceMoments:
     elif kind == "isotropic":
         X = np.vstack([np.eye(D), -np.eye(D), np.eye(D) + 1, 1 - np.eye(D)])
         y = np.repeat([0, 1], 2 * D)
-    return SourceMoments.from_arrays(X, y)
+    return Moments.from_arrays(X, y)
 
 
 @pytest.mark.parametrize("kind", ["random", "few rows", "two rows", "badly scaled", "isotropic"])
@@ -269,7 +269,7 @@ def test_moments_of_a_long_source_need_a_bounded_copy(monkeypatch):
         X = np.ones((n, 256), dtype=np.float32)
         y = np.arange(n) % 2
         tracemalloc.start()
-        SourceMoments.from_arrays(X, y)
+        Moments.from_arrays(X, y)
         peaks.append(tracemalloc.get_traced_memory()[1] - 40 * n)
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]

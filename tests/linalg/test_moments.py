@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pro2.linalg.moments import SourceMoments, host
+from pro2.linalg.moments import Moments, host
 
 from .backends import BACKENDS, to
 
@@ -19,7 +19,7 @@ def rng():
     return np.random.default_rng(0)
 
 
-def close(a: SourceMoments, b: SourceMoments, rtol: float = 1e-10) -> bool:
+def close(a: Moments, b: Moments, rtol: float = 1e-10) -> bool:
     scale = np.abs(b.scatter).max()
     return bool(
         a.classes == b.classes
@@ -31,7 +31,7 @@ def close(a: SourceMoments, b: SourceMoments, rtol: float = 1e-10) -> bool:
 
 def test_covariance_is_numpy_covariance(rows):
     X, y = rows
-    m = SourceMoments.from_arrays(X, y)
+    m = Moments.from_arrays(X, y)
     np.testing.assert_allclose(m.covariance(), np.cov(X.T, bias=True), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(m.total_mean(), X.mean(0), rtol=1e-12)
 
@@ -39,79 +39,78 @@ def test_covariance_is_numpy_covariance(rows):
 @pytest.mark.parametrize("cuts", [[1], [50], [3, 90, 150], list(range(20, 200, 20))])
 def test_merging_equals_one_pass(rows, cuts):
     X, y = rows
-    parts = [SourceMoments.from_arrays(a, b) for a, b in zip(np.split(X, cuts), np.split(y, cuts))]
+    parts = [Moments.from_arrays(a, b) for a, b in zip(np.split(X, cuts), np.split(y, cuts))]
     merged = parts[0]
     for p in parts[1:]:
         merged = merged + p
-    assert close(merged, SourceMoments.from_arrays(X, y))
+    assert close(merged, Moments.from_arrays(X, y))
 
 
 def test_merge_is_commutative_and_takes_new_classes(rows):
     X, y = rows
-    a, b = SourceMoments.from_arrays(X[y < 2], y[y < 2]), SourceMoments.from_arrays(X[y == 2], y[y == 2])
+    a, b = Moments.from_arrays(X[y < 2], y[y < 2]), Moments.from_arrays(X[y == 2], y[y == 2])
     assert close(a + b, b + a)
-    assert close(a + b, SourceMoments.from_arrays(X, y))
+    assert close(a + b, Moments.from_arrays(X, y))
 
 
 def test_weights_are_repetitions(rows, rng):
     X, y = rows
     w = rng.integers(0, 4, len(y))
-    repeated = SourceMoments.from_arrays(np.repeat(X, w, axis=0), np.repeat(y, w))
-    assert close(SourceMoments.from_arrays(X, y, w.astype(float)), repeated)
+    repeated = Moments.from_arrays(np.repeat(X, w, axis=0), np.repeat(y, w))
+    assert close(Moments.from_arrays(X, y, w.astype(float)), repeated)
 
 
 def test_scaled_moments_are_moments_of_scaled_rows(rows):
     X, y = rows
     s = np.logspace(-2, 2, 7)
-    assert close(SourceMoments.from_arrays(X, y).scaled(s), SourceMoments.from_arrays(X / s, y))
+    assert close(Moments.from_arrays(X, y).scaled(s), Moments.from_arrays(X / s, y))
 
 
 def test_blocks_do_not_change_the_result(rows, monkeypatch):
     X, y = np.tile(rows[0], (20, 1)), np.tile(rows[1], 20)
-    whole = SourceMoments.from_arrays(X, y)
+    whole = Moments.from_arrays(X, y)
     monkeypatch.setattr("pro2.linalg.moments.BLOCK_BYTES", 1)
-    assert close(SourceMoments.from_arrays(X, y), whole)
+    assert close(Moments.from_arrays(X, y), whole)
 
 
 def test_a_large_offset_costs_no_accuracy(rows):
     X, y = rows[0] / np.logspace(-3, 3, 7), rows[1]
-    shifted = SourceMoments.from_arrays(X + 1e6, y)
+    shifted = Moments.from_arrays(X + 1e6, y)
     # the rows themselves lose 1e6 * eps to the shift; the scatter may lose that and no more
-    np.testing.assert_allclose(shifted.scatter, SourceMoments.from_arrays(X, y).scatter, rtol=1e-7, atol=1e-6)
+    np.testing.assert_allclose(shifted.scatter, Moments.from_arrays(X, y).scatter, rtol=1e-7, atol=1e-6)
 
 
 def test_float32_products_stay_close_to_float64(rows):
     X, y = rows[0] / np.logspace(-3, 3, 7), rows[1]
-    single, double = SourceMoments.from_arrays(X.astype(np.float32), y), SourceMoments.from_arrays(X, y)
+    single, double = Moments.from_arrays(X.astype(np.float32), y), Moments.from_arrays(X, y)
     assert single.scatter.dtype == np.float64
     assert np.abs(single.scatter - double.scatter).max() < 1e-5 * np.abs(double.scatter).max()
-    half = SourceMoments.from_arrays(X.astype(np.float16), y)
+    half = Moments.from_arrays(X.astype(np.float16), y)
     assert np.isfinite(half.scatter).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backends_agree(rows, backend):
     X, y = rows
-    m = SourceMoments.from_arrays(*to(backend, X, y))
-    reference = SourceMoments.from_arrays(X, y)
+    m = Moments.from_arrays(*to(backend, X, y))
+    reference = Moments.from_arrays(X, y)
     np.testing.assert_allclose(host(m.covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(host((m + m).covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
 
 
 def test_string_labels_keep_their_names(rows):
-    m = SourceMoments.from_arrays(rows[0], np.array(["cat", "ant", "bee"])[rows[1]])
+    m = Moments.from_arrays(rows[0], np.array(["cat", "ant", "bee"])[rows[1]])
     assert m.classes == ("ant", "bee", "cat")
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda X, y: SourceMoments.from_arrays(X, y[:-1]), "y has 199 entries but X has 200 rows"),
-        (lambda X, y: SourceMoments.from_arrays(X[:, 0], y), "X must be 2-D"),
-        (lambda X, y: SourceMoments.from_arrays(X[:0], y[:0]), "X is empty"),
-        (lambda X, y: SourceMoments.from_arrays(X, y, classes=[0, 1]), r"labels \[2\]"),
-        (lambda X, y: SourceMoments.from_arrays(X, y) + SourceMoments.from_arrays(X[:, :3], y), "3 features"),
-        (lambda X, y: SourceMoments.from_batches([]), "batches is empty"),
+        (lambda X, y: Moments.from_arrays(X, y[:-1]), r"y has shape \(199,\) but X has 200 rows"),
+        (lambda X, y: Moments.from_arrays(X[:, 0], y), "X must be 2-D"),
+        (lambda X, y: Moments.from_arrays(X[:0], y[:0]), "X is empty"),
+        (lambda X, y: Moments.from_arrays(X, y, classes=[0, 1]), r"labels \[2\]"),
+        (lambda X, y: Moments.from_arrays(X, y) + Moments.from_arrays(X[:, :3], y), "3 features"),
     ],
 )
 def test_mistakes_are_explained(rows, call, message):

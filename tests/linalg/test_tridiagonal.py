@@ -7,7 +7,7 @@ import pytest
 
 from pro2.linalg import lapack, tridiagonal
 from pro2.linalg.bases import EXHAUSTED, krylov_basis
-from pro2.linalg.moments import SourceMoments
+from pro2.linalg.moments import Moments
 
 
 def _definite(values: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -58,7 +58,7 @@ def test_a_longer_basis_begins_with_the_shorter_one():
     """Across the switch from one way to the other."""
     rng = np.random.default_rng(5)
     y = np.arange(400) % 2
-    source = SourceMoments.from_arrays(rng.normal(size=(400, 30)) @ rng.normal(size=(30, 30)) + y[:, None], y)
+    source = Moments.from_arrays(rng.normal(size=(400, 30)) @ rng.normal(size=(30, 30)) + y[:, None], y)
     whole = krylov_basis(source, 30, 1.0)
     for n in (1, 5, 9, 11, 20):
         part = krylov_basis(source, n, 1.0)

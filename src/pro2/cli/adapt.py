@@ -11,12 +11,14 @@ from pro2.cli.journey import (
     AsJson,
     Embedding,
     Force,
+    Labels,
     ModelFile,
+    Verify,
     Where,
     check_out,
     check_table,
     facts,
-    labels_of,
+    labelled_rows,
     load_estimator,
     number_or_auto,
     open_table,
@@ -31,21 +33,31 @@ if TYPE_CHECKING:
 def adapt(
     model: ModelFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Adapted classifier to write, e.g. adapted.safetensors.")],
-    target: Annotated[Path | None, typer.Argument(help="Table of labelled target rows; a handful is enough.")] = None,
-    label: Annotated[str | None, typer.Option("--label", "-y", help="Column of the label.")] = None,
+    target: Annotated[Path | None, typer.Argument(help="Table of target rows; a handful of labels is enough.")] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "-y", help="Column of the label, in --labels or else in TARGET.")
+    ] = None,
+    labels: Labels = None,
     where: Where = None,
     unlabeled: Annotated[Path | None, typer.Option(help="Table of target rows without labels.")] = None,
     validation: Annotated[Path | None, typer.Option(help="Table of labelled target rows to choose by.")] = None,
     embedding: Embedding = None,
+    verify: Verify = True,
     l2: Annotated[str | None, typer.Option(help="Penalty instead of the model's, a number or auto.")] = None,
     n_features: Annotated[str | None, typer.Option(help="Features instead of the model's, a number or auto.")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Adapt MODEL to a target with the labels of TARGET, and rows without labels if there are any."""
+    """Adapt MODEL to a target with the labels of TARGET; its rows without a label are used as well.
+
+    Labels are in a column of TARGET (--label), where an empty cell means none, or in files of their own (--labels).
+    """
+    import numpy as np
+
     check_out(out, force)
-    if (target is None) != (label is None) or (target is None and unlabeled is None):
-        raise ValueError("give TARGET with --label COLUMN, or --unlabeled TABLE, or both")
+    named = label is not None or bool(labels)
+    if (target is None) == named or (target is None and unlabeled is None):
+        raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
     fitted = load_estimator(model, "adapt", "adapt")
     if l2 is not None:
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
@@ -53,40 +65,46 @@ def adapt(
         fitted.set_params(n_features=number_or_auto(n_features, "--n-features", int))
 
     def rows(path: Path, where: str | None = None) -> EmbeddingTable:
-        table = open_table(path, where, embedding)
+        table = open_table(path, where, embedding, verify)
         check_table(fitted, table, path, force)
         return table
 
     X, y, provenance = None, None, dict(fitted.provenance)
-    if target is not None and label is not None:
-        table = rows(target, where)
-        X, y = table.embeddings, labels_of(table, label)
-        provenance["target"] = facts(table, target, label, where, embedding)
     extra: dict[str, Any] = {}
+    without: list[EmbeddingTable] = []
+    if target is not None:
+        few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted.classes_)
+        # A fixed penalty, fixed features or a validation set leave no use for rows without a label.
+        is_default = fitted.l2 == fitted.n_features == "auto" and validation is None
+        X, without = few.embeddings, [rest] if is_default else []
+        provenance["target"] = facts(few, target, label, where, labels)
     if unlabeled is not None:
-        table = rows(unlabeled)
-        extra["X_unlabeled"] = table.embeddings
-        provenance["unlabeled"] = facts(table, unlabeled)
-    if validation is not None and label is not None:
-        table = rows(validation)
-        extra |= {"X_val": table.embeddings, "y_val": labels_of(table, label)}
-        provenance["validation"] = facts(table, validation, label)
+        without.append(rows(unlabeled))
+        provenance["unlabeled"] = facts(without[-1], unlabeled)
+    if any(map(len, without)):
+        extra["X_unlabeled"] = np.concatenate([each.embeddings for each in without])
+    if validation is not None:
+        known, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted.classes_)
+        extra |= {"X_val": known.embeddings, "y_val": y_val}
+        provenance["validation"] = facts(known, validation, label)
     with working("adapting"):
         adapted = fitted.adapt(X, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
-    _report(adapted, y, out, as_json)
+    _report(adapted, y, sum(map(len, without)), out, as_json)
 
 
-def _report(adapted: Any, y: Any, out: Path, as_json: bool) -> None:
+def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) -> None:
     labels = [] if y is None else y.tolist()
     counts = {str(name): labels.count(name) for name in adapted.classes_.tolist()}
-    result = {"out": str(out), "labels": counts}
+    result = {"out": str(out), "labels": counts, "unlabeled": n_unlabeled}
     chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
     lines = [f"{out}: adapted with {len(labels)} labels ({', '.join(f'{k}: {n}' for k, n in counts.items())})"]
+    if n_unlabeled:
+        lines.append(f"and with {n_unlabeled} rows without a label")
     if chosen:
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
     if hasattr(adapted, "report_"):
-        lines.append(str(adapted.report_))
+        lines += str(adapted.report_).splitlines()
         chosen["loo_accuracy"] = None if not labels else adapted.report_.loo_accuracy
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:

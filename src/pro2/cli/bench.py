@@ -10,7 +10,7 @@ import typer
 
 import pro2
 
-NOT_BENCHMARKS = {"harness"}
+NOT_BENCHMARKS = {"harness", "label_person"}
 
 
 def bench(

@@ -15,6 +15,10 @@ def demo(
     images: Annotated[
         bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2\\[lite]).")
     ] = False,
+    label: Annotated[
+        bool, typer.Option("--label", help="Label real images in the browser (needs pro2\\[label,lite]).")
+    ] = False,
+    browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
 ) -> None:
     """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
 
@@ -24,6 +28,12 @@ def demo(
 
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
+    if label:
+        from pro2.cli.label import check_installed, demo_page
+
+        check_installed()
+        demo_page(out, browser)
+        return
     if images:
         from pro2.lab.images_demo import images_demo
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+from pro2.cli.errors import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,6 +61,7 @@ def embed(
     backbone: Annotated[
         str, typer.Option("--backbone", "-b", help="[runtime:]model[@layer]; `--list` shows the short names.")
     ] = "efficientnet-lite0",
+    text: Annotated[str | None, typer.Option(help="Embed this column of a .csv list, not images.")] = None,
     dataset: Annotated[str | None, typer.Option(help="A data set of the package, with --root.")] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the data set, or of a list's paths.")] = None,
     path_column: Annotated[str | None, typer.Option(help="The list's column with paths.")] = None,
@@ -85,6 +89,13 @@ def embed(
     if show_list:
         typer.echo("\n".join(list_backbones()))
         return
+    if text is not None and images is not None:
+        from pro2.embed.text import embed_text
+
+        with Report(Console(stderr=True), "texts") as report:
+            table = embed_text(images, text, out, progress=report)
+        typer.echo(f"{out}: {len(table)} rows, {table.provenance['backbone']}, written")
+        return
     if (images is None) == (dataset is None):
         raise ValueError("give either a folder or list of images, or --dataset with --root; found both or neither")
     if images is not None:
@@ -94,8 +105,8 @@ def embed(
 
         found = open_dataset(str(dataset), root, follow_links)
     network = create_backbone(backbone, device, runtime.value)
-    report = _Report(Console(stderr=True))
-    with report:
+    report = Report(Console(stderr=True))
+    with report, _kept_on_interrupt(report, out):
         done = extract(
             found,
             network,
@@ -109,6 +120,17 @@ def embed(
             progress=report,
         )
     _summary(done, network.spec.name)
+
+
+@contextlib.contextmanager
+def _kept_on_interrupt(report: Report, out: Path) -> Iterator[None]:
+    """An interrupt says what is there and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        now = report.now
+        kept = f"{now.done} of {now.total} images are embedded and kept in {out}.parts" if now else "no image was lost"
+        raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to go on") from None
 
 
 def _batch_size(text: str) -> int | None:
@@ -135,28 +157,29 @@ def _engine(
 
 def _summary(done: Extraction, backbone: str) -> None:
     state = "already complete" if done.was_complete else "written"
-    typer.echo(f"{done.path}: {done.n_rows} rows, {backbone}, {state}")
+    typer.echo(visible(f"{done.path}: {done.n_rows} rows, {backbone}, {state}"))
     if done.skipped:
         from pro2.embed.extract import skipped_file
 
-        typer.echo(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why")
+        typer.echo(visible(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why"))
 
 
-class _Report:
+class Report:
     """A live bar on a terminal, a line now and then in a log."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, unit: str = "images") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._console, self._last = console, -1
+        self._unit, self._last = unit, -1
+        self.now: Progress | None = None
         self._bar: Bar | None = None
         if console.is_terminal:
             rate = TextColumn("{task.fields[rate]}")
             self._bar = Bar(BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), console=console)
             self._task = self._bar.add_task("embed", total=None, rate="")
 
-    def __enter__(self) -> _Report:
+    def __enter__(self) -> Report:
         if self._bar:
             self._bar.start()
         return self
@@ -167,7 +190,8 @@ class _Report:
 
     def __call__(self, now: Progress) -> None:
         """Show how far it is."""
-        rate = f"{now.rate:.1f} images/s" if now.rate else ""
+        self.now = now
+        rate = f"{now.rate:.1f} {self._unit}/s" if now.rate else ""
         if self._bar:
             self._bar.update(self._task, completed=now.done, total=now.total, rate=rate)
             return
@@ -177,7 +201,7 @@ class _Report:
             left = f", {(now.total - now.done) / now.rate:.0f} s left" if now.rate and now.done < now.total else ""
             resumed = f" ({now.resumed} from an earlier run)" if now.resumed and not now.rate else ""
             print(
-                f"{now.done}/{now.total} images{resumed}{', ' + rate if rate else ''}{left}",
+                f"{now.done}/{now.total} {self._unit}{resumed}{', ' + rate if rate else ''}{left}",
                 file=sys.stderr,
                 flush=True,
             )

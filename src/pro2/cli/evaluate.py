@@ -11,10 +11,12 @@ from pro2.cli.journey import (
     AsJson,
     Embedding,
     Force,
-    Label,
+    Labels,
     TableFile,
+    Verify,
     Where,
     check_table,
+    labelled_rows,
     labels_of,
     load_estimator,
     open_table,
@@ -32,13 +34,15 @@ if TYPE_CHECKING:
 def evaluate(
     adapted: AdaptedFile,
     table: TableFile,
-    label: Label,
+    label: Annotated[str | None, typer.Option("--label", "-y", help="Column of the label.")] = None,
+    labels: Labels = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
     ] = None,
     where: Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
     embedding: Embedding = None,
+    verify: Verify = True,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,23 +52,29 @@ def evaluate(
     """
     from pro2.estimators.evaluation import evaluate as measure
 
+    if label is None and not labels:
+        raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     classifier = load_estimator(adapted, "predict", "evaluate")
-    rows = open_table(table, where, embedding)
-    check_table(classifier, rows, table, force)
-    y = labels_of(rows, label)
+    whole = open_table(table, where, embedding, verify)
+    check_table(classifier, whole, table, force)
+    rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
     groups = _groups(rows, group) if group else None
     with working(f"evaluating {len(rows)} rows"):
         proba = classifier.predict_proba(rows.embeddings)
         result = measure(y, proba, classifier.classes_, groups, confidence=confidence)
-    tell({"rows": len(rows), **result.to_dict()}, _lines(result), as_json)
+    left_out = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
+    tell({"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}, left_out + _lines(result), as_json)
 
 
 def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
-    """One text a row: `place=1`, or `y=0, place=1` for crossed columns."""
-    import numpy as np
+    """One text per row: `place=1`, or `y=0, place=1` for crossed columns."""
+    from pro2.tables.columns import objects
 
     columns = [labels_of(table, name).tolist() for name in names]
-    return np.array([", ".join(f"{name}={value}" for name, value in zip(names, row)) for row in zip(*columns)])
+    texts = [
+        [f"{name}={'missing' if each is None else each}" for each in values] for name, values in zip(names, columns)
+    ]
+    return objects([", ".join(row) for row in zip(*texts)])
 
 
 def _lines(result: Evaluation) -> list[str]:

@@ -14,10 +14,11 @@ from pro2.cli.journey import (
     Force,
     Label,
     TableFile,
+    Verify,
     Where,
     check_out,
     facts,
-    labels_of,
+    labelled_rows,
     number_or_auto,
     open_table,
     tell,
@@ -48,6 +49,7 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, e.g. model.safetensors.")],
     where: Where = None,
     embedding: Embedding = None,
+    verify: Verify = True,
     n_components: Annotated[int | None, typer.Option(help="Number of features to learn; by default all.")] = None,
     solver: Annotated[
         Solver, typer.Option(help="Squared loss in closed form, log-loss, or the paper's.")
@@ -64,8 +66,7 @@ def fit(
     check_out(out, force)
     from pro2.estimators import ProjectAndProbe
 
-    table = open_table(source, where, embedding)
-    y = labels_of(table, label)
+    table, y, rest = labelled_rows(open_table(source, where, embedding, verify), source, label)
     model = ProjectAndProbe(
         n_components=n_components,
         solver=solver.value,
@@ -78,11 +79,12 @@ def fit(
         model.set_params(ridge=ridge)
     with working(f"learning from {len(table)} rows"):
         model.fit(table.embeddings, y)
-        model.save(out, force=force, provenance={"source": facts(table, source, label, where, embedding)})
+        model.save(out, force=force, provenance={"source": facts(table, source, label, where)})
     projection = model.projection_
     result = {
         "out": str(out),
         "rows": len(table),
+        "unlabeled": len(rest),
         "width": table.width,
         "classes": model.classes_.tolist(),
         "n_components": int(projection.components_.shape[0]),
@@ -92,6 +94,8 @@ def fit(
         f"{out}: learned from {len(table)} rows of width {table.width}, classes {_listed(result['classes'])}",
         f"{result['n_components']} features, {result['n_informative']} of them carry signal about {label!r}",
     ]
+    if len(rest):
+        lines.append(f"{len(rest)} rows without a label were left out")
     tell(result, lines, as_json)
 
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli.errors import visible
 from pro2.cli.journey import AsJson, Embedding, near, open_table, tell, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pro2.tables.embeddings import EmbeddingTable
+
+
+_WHAT = {
+    "ProjectAndProbe": "model",
+    "LinearClassifier": "adapted classifier",
+    "Projection": "projection",
+    "Probe": "probe",
+    "ProbeBank": "bank of probes",
+    "SourceMoments": "source moments",
+}
 
 
 def inspect(
@@ -23,31 +35,70 @@ def inspect(
     """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
     with working(f"reading {file}"):
         found = _reader(file, embedding)()
-    tell({"file": str(file), **found}, [f"{key:<16} {_text(value)}" for key, value in found.items()], as_json)
+    lines = [line for key, value in found.items() for line in f"{key:<16} {_text(value)}".split("\n")]
+    tell({"file": str(file), **found}, lines, as_json)
+    if found.get("intact") is False:
+        raise typer.Exit(1)
 
 
 def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
     from pro2.estimators.files import is_model_file
-    from pro2.estimators.tensors import read_metadata
-    from pro2.export import EXPORT_KEY
+    from pro2.export import is_export
 
-    if path.is_dir():
-        return lambda: _results(path)
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {near(path)}")
-    if is_model_file(path):
+    if (path / "job.json").is_file():
+        return lambda: _unfinished(path)
+    if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        return lambda: _results(path)
+    if path.is_file() and is_model_file(path):
         return lambda: _model(path)
-    if path.suffix == ".onnx" or (path.is_file() and EXPORT_KEY in read_metadata(path)):
+    if path.suffix in (".onnx", ".pt") or is_export(path):
         return lambda: _export(path)
-    return lambda: _table(open_table(path, None, embedding))
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet") and embedding is None:
+        return lambda: _table_or_list(path)
+    return lambda: _table(open_table(path, None, embedding, verify=False))
 
 
 def _model(path: Path) -> dict[str, Any]:
     from pro2.estimators.files import describe
 
     found = describe(path)
-    what = {"ProjectAndProbe": "model", "LinearClassifier": "adapted classifier"}
-    return {"what": what.get(found["kind"], found["kind"]), **found, "intact": True}
+    return {"what": _WHAT[found["kind"]], **found, "intact": True}
+
+
+def _unfinished(path: Path) -> dict[str, Any]:
+    from pro2.embed.parts import describe_parts
+
+    return {"what": "unfinished embedding", **describe_parts(path)}
+
+
+def _table_or_list(path: Path) -> dict[str, Any]:
+    """Predictions, suggestions and lists of left-out images have no embedding: their columns are all there is."""
+    from pro2.tables.errors import TableError
+
+    try:
+        return _table(open_table(path, None, None, verify=False))
+    except TableError as error:
+        with contextlib.suppress(ValueError, OSError, ImportError):
+            return {"what": "list without embeddings", **_columns_of(path)}
+        raise error from None  # it is no list either: the first message says why
+
+
+def _columns_of(path: Path) -> dict[str, Any]:
+    if path.suffix.lower() == ".parquet":
+        import pyarrow.parquet
+
+        file = pyarrow.parquet.read_table(path)
+        return {
+            "rows": file.num_rows,
+            "columns": {name: str(file.schema.field(name).type) for name in file.schema.names},
+        }
+    from pro2.tables.csv_files import read_columns
+
+    columns = read_columns(path)
+    described = {name: f"{_kind(values)}, {_spread(values)}" for name, values in columns.items()}
+    return {"rows": len(next(iter(columns.values()))), "columns": described}
 
 
 def _export(path: Path) -> dict[str, Any]:
@@ -57,7 +108,7 @@ def _export(path: Path) -> dict[str, Any]:
 
 
 def _table(table: EmbeddingTable) -> dict[str, Any]:
-    recorded = table.digest
+    digest = table.verify()  # before anything is read; it raises, and says why, when the table is not intact
     columns = {name: f"{_kind(values)}, {_spread(values)}" for name, values in table.columns.items()}
     return {
         "what": "embedding table",
@@ -66,25 +117,30 @@ def _table(table: EmbeddingTable) -> dict[str, Any]:
         "dtype": str(table.dtype),
         "columns": columns,
         "provenance": dict(table.provenance),
-        "digest": recorded,
-        "intact": table.verify() == recorded,  # verify raises, and says why, when it is not
+        "digest": digest,
+        "intact": True,
     }
 
 
 def _kind(values: Any) -> str:
-    return "text" if values.dtype.kind == "U" else str(values.dtype)
+    if values.dtype.kind != "O":
+        return str(values.dtype)
+    return next(({int: "integer", bool: "bool"}.get(type(item), "text") for item in values if item is not None), "text")
 
 
 def _spread(values: Any) -> str:
     """Which values there are: all of a few, else how many."""
     import numpy as np
 
+    from pro2.tables.labels import labelled
+
     if values.ndim == 2:
-        return f"{values.shape[1]} numbers a row"
-    unique, counts = np.unique(values, return_counts=True)
-    if len(unique) > 10:
-        return f"{len(unique)} values"
-    return ", ".join(f"{value} ({n})" for value, n in zip(unique.tolist(), counts.tolist()))
+        return f"{values.shape[1]} numbers per row"
+    present, mask = labelled(values)
+    unique, counts = np.unique(present, return_counts=True)
+    shown = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
+    gaps = [] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"]
+    return ", ".join([f"{len(unique)} values"] * (len(unique) > 10) + shown * (len(unique) <= 10) + gaps)
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -109,5 +165,8 @@ def _text(value: Any, depth: int = 1) -> str:
         lines = (f"\n{'  ' * depth}{key:<{16 - 2 * depth}} {_text(each, depth + 1)}" for key, each in value.items())
         return "".join(lines) or "none"
     if isinstance(value, list):
-        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
-    return {True: "yes", False: "no", None: "none"}[value] if value is None or isinstance(value, bool) else str(value)
+        return ", ".join(visible(str(each)) for each in value[:12]) + (
+            f", ... ({len(value)})" if len(value) > 12 else ""
+        )
+    plain = {True: "yes", False: "no", None: "none"}
+    return plain[value] if value is None or isinstance(value, bool) else visible(str(value))

@@ -7,12 +7,15 @@ import difflib
 import importlib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pro2.cli.errors import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,12 +26,29 @@ ModelFile = Annotated[Path, typer.Argument(help="Model file, made by `pro2 fit`.
 AdaptedFile = Annotated[
     Path, typer.Argument(help="Adapted classifier, made by `pro2 adapt` (or a model: its source head).")
 ]
-TableFile = Annotated[Path, typer.Argument(help="Embedding table: .arrow, .parquet, .npz, .safetensors, .npy + .csv.")]
-Label = Annotated[str, typer.Option("--label", "-y", help="Column of the label.")]
+TableFile = Annotated[
+    Path,
+    typer.Argument(help="Embedding table: .arrow, .parquet, .csv, .npz, .safetensors, .npy, or a saved data set."),
+]
+Label = Annotated[str, typer.Option("--label", "-y", help="Column of the label; rows without one are left out.")]
+Labels = Annotated[
+    list[Path] | None,
+    typer.Option("--labels", help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable."),
+]
 Where = Annotated[
     str | None, typer.Option("--where", "-w", help='Use these rows only, e.g. "split == 0 and y != place".')
 ]
-Embedding = Annotated[str | None, typer.Option(help="Array or column of the embedding, when there are several.")]
+Embedding = Annotated[
+    str | None,
+    typer.Option(help="Array or column of the embedding; for one column per dimension 'e*', e or e0:e1279."),
+]
+Verify = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Compare each table with its digest before it is used.")
+]
+Spreadsheet = Annotated[
+    bool,
+    typer.Option("--spreadsheet/--no-spreadsheet", help="In .csv, put ' before text that begins with = + - or @."),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace --out; accept a table of another backbone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -39,6 +59,7 @@ _COMMANDS = {
     ],
     "adapt": [
         "pro2 adapt model.safetensors target.arrow --label y --out adapted.safetensors",
+        "pro2 adapt model.safetensors pool.arrow --labels next.csv --out adapted.safetensors",
         "pro2 adapt model.safetensors few.parquet -y y --unlabeled rest.parquet --out adapted.safetensors",
     ],
     "predict": [
@@ -51,7 +72,14 @@ _COMMANDS = {
     ],
     "suggest": [
         "pro2 suggest model.safetensors pool.arrow -n 16",
-        "pro2 suggest model.safetensors pool.arrow -n 16 --adapted adapted.safetensors --out next.csv",
+        "pro2 suggest model.safetensors pool.arrow -n 16 --out next.csv",
+        "pro2 suggest model.safetensors pool.arrow --labels next.csv --adapted adapted.safetensors --out more.csv",
+    ],
+    "label": [
+        "pro2 label photos/ --model model.safetensors",
+        "pro2 label pool.arrow --images photos/ --model model.safetensors",
+        "pro2 label reviews.csv --text body --model model.safetensors",
+        "pro2 label photos/ --classes cat,dog,fox",
     ],
     "inspect": ["pro2 inspect model.safetensors", "pro2 inspect birds.npz --json"],
     "export": [
@@ -73,45 +101,76 @@ def register(app: typer.Typer) -> None:
         app.command(name, epilog="\n\n".join(["Examples:", *(f"`{line}`" for line in examples)]))(command)
 
 
-def open_table(path: Path, where: str | None = None, embedding: str | None = None) -> EmbeddingTable:
-    """The rows of a table file that `where` selects; never none of them."""
+def open_table(
+    path: Path, where: str | None = None, embedding: str | None = None, verify: bool = True
+) -> EmbeddingTable:
+    """The rows of a table file that `where` selects; never none of them, and verified unless someone said not to."""
     from pro2.estimators.files import is_model_file
     from pro2.tables.embeddings import EmbeddingTable
 
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"no embedding table at {path}; {near(path)}")
-    if is_model_file(path):
+    if path.is_file() and is_model_file(path):
         raise ValueError(f"{path} is a model file where a table is expected; the order is MODEL TABLE")
     table = EmbeddingTable.open(path, embedding)
-    if where is None:
-        return table
-    chosen = table.where(where)
+    chosen = table if where is None else table.where(where)
+    if verify and os.environ.get("PRO2_VERIFY") != "0":
+        with working(f"verifying {path}"):
+            chosen.check()
     if len(chosen) == 0:
-        raise ValueError(
-            f"no row of {path} satisfies --where {where!r}; it has {len(table)} rows, see `pro2 inspect {path}`"
-        )
+        why = f"no row of {path} satisfies --where {where!r}; it has {len(table)}" if where else f"{path} has no"
+        raise ValueError(f"{why} rows, see `pro2 inspect {path}`")
     return chosen
 
 
 def labels_of(table: EmbeddingTable, name: str) -> np.ndarray:
-    """The label column: one value a row."""
+    """The label column: one value per row."""
     values = table.column(name)
     if values.ndim != 1:
-        raise ValueError(f"column {name!r} holds {values.shape[1]} numbers a row; a label is one value a row")
+        raise ValueError(f"column {name!r} holds {values.shape[1]} numbers per row; a label is one value per row")
     return values
+
+
+def labelled_rows(
+    table: EmbeddingTable,
+    path: Path,
+    label: str | None,
+    files: list[Path] | None = None,
+    classes: np.ndarray | None = None,
+    needed: bool = True,
+) -> tuple[EmbeddingTable, np.ndarray, EmbeddingTable]:
+    """The rows that have a label (at least one, if `needed`), their labels, and the rows that have none.
+
+    Labels are in the column `label`, or in `files` and matched by id. `classes` of a model decide whether 1 is a text.
+    """
+    from pro2.tables.labels import labelled, like_classes, read_labels
+
+    values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
+    y, mask = labelled(values)
+    if needed and not mask.any():
+        where = " and ".join(map(str, files)) if files else f"column {label!r} of {path}"
+        raise ValueError(
+            f"{where} has no label for any of the {len(table)} rows; fill some in (`pro2 suggest` says which)"
+        )
+    return table.take(mask), y if classes is None else like_classes(y, classes), table.take(~mask)
 
 
 def load_estimator(path: Path, needs: str, command: str) -> Any:
     """The estimator in a model file, with the method that the command needs."""
     from pro2.estimators.files import is_model_file, load
-    from pro2.tables.formats import WRITERS
+    from pro2.tables.formats import SUFFIXES
 
-    if path.is_file() and path.suffix.lower() in set(WRITERS) - {".safetensors"} and not is_model_file(path):
+    if path.is_file() and path.suffix.lower() in SUFFIXES - {".safetensors"} and not is_model_file(path):
         raise ValueError(f"{path} is not a model file; the order is MODEL TABLE, and `pro2 fit` makes a model")
     estimator = load(path)
     if not hasattr(estimator, needs):
         made = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[needs]
         raise ValueError(f"{path} holds a {type(estimator).__name__}; `pro2 {command}` needs a file made by {made}")
+    if hasattr(estimator, "targets_"):
+        raise ValueError(
+            f"{path} holds a bank of {len(estimator.targets_)} heads, one for each target, and `pro2 {command}` needs "
+            "one classifier; use it from Python: pro2.load(...).predict(X, target=...)"
+        )
     return estimator
 
 
@@ -124,37 +183,44 @@ def check_table(estimator: Any, table: EmbeddingTable, path: Path, force: bool) 
             f"{path} has embeddings of width {table.width}, the model was fitted on {estimator.n_features_in_}: "
             "embed it with the same backbone and layer as the source"
         )
-    if not force:
+    try:
         check_backbone(estimator, table.provenance, str(path))
+    except ValueError as error:
+        if not force:
+            raise ValueError(f"{error}, or pass --force if you know they agree") from None
 
 
 def facts(
-    table: EmbeddingTable, path: Path, label: str | None = None, where: str | None = None, embedding: str | None = None
+    table: EmbeddingTable,
+    path: Path,
+    label: str | None = None,
+    where: str | None = None,
+    labels: list[Path] | None = None,
 ) -> dict[str, Any]:
-    """What a model file records about a table: enough to find it again and to recognise its backbone."""
-    from pro2.estimators.files import BACKBONE_KEYS
-    from pro2.tables.embeddings import EmbeddingTable
+    """What a model file records about a table: enough to find it again and to recognise its backbone.
 
-    digest = table.digest if where is None else EmbeddingTable.open(path, embedding).digest
-    found = {
+    The digest is that of the content which was read; of a table that nobody verified it is null.
+    """
+    from pro2.estimators.files import BACKBONE_KEYS
+
+    found: dict[str, Any] = {
         "file": path.name,
-        "digest": digest,
+        "digest": table.origin_digest,
         "rows": len(table),
         "width": table.width,
         "label": label,
         "where": where,
     }
+    if labels:
+        found["label_files"] = [each.name for each in labels]
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 
 def check_out(path: Path, force: bool) -> None:
     """Before the work, not after it: an output that cannot be written."""
-    if path.is_dir():
-        raise IsADirectoryError(f"--out {path} is a folder; give a file name")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists; choose another --out or pass --force")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"folder {path.parent} does not exist; create it first")
+    from pro2.atomic import check_target
+
+    check_target(path, force)
 
 
 def near(path: Path) -> str:
@@ -192,8 +258,12 @@ def working(text: str) -> Iterator[None]:
 
 
 def tell(value: dict[str, Any], lines: list[str], as_json: bool) -> None:
-    """The result on stdout: one JSON object, or lines for people."""
-    typer.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) if as_json else "\n".join(lines))
+    """The result on stdout: one JSON object, or lines for people; control characters in names are shown as escapes."""
+    if as_json:
+        text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+        typer.echo("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+    else:
+        typer.echo("\n".join(map(visible, lines)))
 
 
 def _plain(value: Any) -> Any:

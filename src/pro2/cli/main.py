@@ -7,14 +7,17 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import pro2
 from pro2.cli import bench, datasets, journey, sweep
 from pro2.cli.demo import demo
 from pro2.cli.embed import embed
+from pro2.cli.errors import Commands, Interrupted, one_line, visible
 
 app = typer.Typer(
     name="pro2",
+    cls=Commands,
     help="Adapt a pre-trained model to a new domain with a handful of labels.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -45,20 +48,18 @@ bench.register(app)
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one line on stderr, not in a traceback (PRO2_DEBUG=1 shows it)."""
+    """Run the command; whatever goes wrong ends in one line on stderr, not in a traceback (PRO2_DEBUG=1 shows it)."""
     try:
         app()
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; what was finished is kept", style="yellow")
+    except (Interrupted, KeyboardInterrupt) as stop:
+        _say(escape(visible(str(stop))) or "interrupted before the work began", "yellow")
         sys.exit(130)
-    except (ValueError, OSError, ImportError) as error:
+    except Exception as error:
         if os.environ.get("PRO2_DEBUG"):
             raise
-        Console(stderr=True).print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        _say(f"[bold red]error:[/] {escape(one_line(error))}")
         sys.exit(1)
 
 
-def _plain(error: BaseException) -> str:
-    from rich.markup import escape
-
-    return escape(str(error) or type(error).__name__)
+def _say(text: str, style: str | None = None) -> None:
+    Console(stderr=True).print(text, style=style, highlight=False, soft_wrap=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,9 @@ from pro2.cli.journey import (
     AsJson,
     Embedding,
     Force,
+    Spreadsheet,
     TableFile,
+    Verify,
     Where,
     check_out,
     check_table,
@@ -36,21 +38,26 @@ def predict(
     adapted: AdaptedFile,
     table: TableFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
-    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities a class.")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class.")] = False,
     where: Where = None,
     embedding: Embedding = None,
+    verify: Verify = True,
+    spreadsheet: Spreadsheet = True,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict the class of every row of TABLE."""
-    writers: dict[str, Callable[[IO[bytes], Iterator[Batch]], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+    writers: dict[str, Callable[[IO[bytes], Iterator[Batch]], None]] = {
+        ".csv": partial(_write_csv, spreadsheet=spreadsheet),
+        ".parquet": _write_parquet,
+    }
     if out.suffix.lower() not in writers:
         raise ValueError(f"--out {out} must end in .csv or .parquet")
     check_out(out, force)
     from pro2.atomic import atomic_write
 
     classifier = load_estimator(adapted, "predict", "predict")
-    rows = open_table(table, where, embedding)
+    rows = open_table(table, where, embedding, verify)
     check_table(classifier, rows, table, force)
     counts: dict[str, int] = {str(name): 0 for name in classifier.classes_.tolist()}
     batches = _progress(_batches(classifier, rows, proba, counts), len(rows))
@@ -87,15 +94,12 @@ def _progress(batches: Iterator[Batch], total: int) -> Iterator[Batch]:
             bar.advance(task, len(batch["id"]))
 
 
-def _write_csv(file: IO[bytes], batches: Iterator[Batch]) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    for i, batch in enumerate(batches):
-        if i == 0:
-            writer.writerow(batch)
-        writer.writerows(zip(*batch.values()))
-    text.flush()
-    text.detach()
+def _write_csv(file: IO[bytes], batches: Iterator[Batch], spreadsheet: bool) -> None:
+    from pro2.tables.csv_files import write_rows
+
+    first: Batch = next(batches, {"id": [], "prediction": []})
+    rows = chain.from_iterable(zip(*batch.values()) for batch in chain([first], batches))
+    write_rows(file, list(first), rows, spreadsheet)
 
 
 def _write_parquet(file: IO[bytes], batches: Iterator[Batch]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,10 +11,14 @@ from pro2.cli.journey import (
     AsJson,
     Embedding,
     Force,
+    Labels,
     ModelFile,
+    Spreadsheet,
+    Verify,
     Where,
     check_out,
     check_table,
+    labelled_rows,
     load_estimator,
     open_table,
     tell,
@@ -26,42 +28,52 @@ from pro2.cli.journey import (
 
 def suggest(
     model: ModelFile,
-    pool: Annotated[Path, typer.Argument(help="Table of target rows without labels.")],
+    pool: Annotated[Path, typer.Argument(help="Table of target rows.")],
     n: Annotated[int, typer.Option("-n", "--n", min=1, help="How many rows to suggest.")] = 16,
     adapted: Annotated[Path | None, typer.Option(help="Classifier adapted so far, for a later round.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the ids to this .csv with an empty label.")
     ] = None,
+    labels: Labels = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "-y", help="Column of the label, in --labels or else in POOL.")
+    ] = None,
     random_state: Annotated[int, typer.Option(help="Of the draw; the same number gives the same rows.")] = 0,
     where: Where = None,
     embedding: Embedding = None,
+    verify: Verify = True,
+    spreadsheet: Spreadsheet = True,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Suggest the rows of POOL whose labels would help most; label them and run `pro2 adapt`."""
+    """Suggest the rows of POOL whose labels would help most; fill them in and run `pro2 adapt --labels`.
+
+    Rows that have a label already, in --labels or in the column --label, are never suggested again.
+    """
     if out is not None:
         check_out(out, force)
     import numpy as np
 
     from pro2.active import suggest_labels
     from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
 
     fitted = load_estimator(model, "adapt", "suggest")
     now = None if adapted is None else load_estimator(adapted, "predict", "suggest")
-    table = open_table(pool, where, embedding)
+    table = open_table(pool, where, embedding, verify)
     check_table(fitted, table, pool, force)
+    known = None
+    if labels or label:
+        done, _, table = labelled_rows(table, pool, label, labels, needed=False)
+        known = done.embeddings if len(done) else None
     if n > len(table):
-        raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool}")
+        raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with working(f"choosing among {len(table)} rows"):
-        rows = np.asarray(suggest_labels(fitted, table.embeddings, n, adapted=now, random_state=random_state))
+        chosen = suggest_labels(fitted, table.embeddings, n, adapted=now, random_state=random_state, X_labeled=known)
+    rows = np.asarray(chosen)
     ids = table.ids[rows].tolist()
     if out is not None:
-        atomic_write(out, lambda file: _write(file, ids), force)
+        lines = [(each, "") for each in ids]
+        atomic_write(out, lambda file: write_rows(file, ["id", "label"], lines, spreadsheet), force)
     result = {"ids": ids, "rows": table.rows[rows].tolist(), "out": None if out is None else str(out)}
     tell(result, ids if out is None else [f"{out}: {len(ids)} rows to label"], as_json)
-
-
-def _write(file: IO[bytes], ids: list[str]) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("id", "label"), *((each, "") for each in ids)])
-    file.write(text.getvalue().encode())

@@ -8,14 +8,14 @@ import io
 import json
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from pro2.atomic import atomic_write
 from pro2.embed.spec import file_digest
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _provider(ort: Any, device: str) -> str:
     if not device.startswith("cuda"):
         return "CPUExecutionProvider"
     if "CUDAExecutionProvider" not in ort.get_available_providers():
-        raise ValueError(f"device={device!r}, but this ONNX Runtime runs on the CPU only; use --device cpu")
+        raise ValueError(f"device={device!r}, but this ONNX Runtime runs on the CPU only; use device='cpu'")
     return "CUDAExecutionProvider"
 
 
@@ -105,21 +105,24 @@ def cached_session(module: torch.nn.Module, sample: np.ndarray, identity: str) -
     """
     path = _cache_path(module, sample, identity)
     with contextlib.suppress(OSError, ValueError, KeyError):
-        record = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        if record["digest"] == file_digest(path):
+        kept = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        if kept["digest"] == file_digest(path):
             return Session(path)
     log.info("exporting %s to %s (once)", identity.split()[0], path)
-    with _temporary(path.parent) as fresh:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"identity": identity}
+
+    def fill(file: IO[bytes]) -> None:
+        fresh = Path(file.name)
         export(module, sample, fresh)
         try:
-            difference = verify(module, Session(fresh), sample)
+            record["relative_difference"] = verify(module, Session(fresh), sample)
         except ValueError as error:
             raise ExportError(str(error)) from error
-        record = {"digest": file_digest(fresh), "relative_difference": difference, "identity": identity}
-        fresh.replace(path)
-    with _temporary(path.parent) as fresh:
-        fresh.write_text(json.dumps(record), encoding="utf-8")
-        fresh.replace(path.with_suffix(".json"))
+        record["digest"] = file_digest(fresh)
+
+    atomic_write(path, fill, force=True)
+    atomic_write(path.with_suffix(".json"), lambda file: file.write(json.dumps(record).encode()), force=True)
     return Session(path)
 
 
@@ -191,18 +194,6 @@ def _cache_path(module: torch.nn.Module, sample: np.ndarray, identity: str) -> P
     parts = [identity, str(sample.shape), str(sample.dtype), repr(module), *versions]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
     return cache_folder() / "onnx" / f"{key}.onnx"
-
-
-@contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    """A file name in `folder` that is gone afterwards unless it was renamed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _import_onnxruntime() -> Any:

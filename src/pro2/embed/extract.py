@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from pro2.atomic import atomic_write, check_target, discard_stale
 from pro2.embed.images import MAX_PIXELS
-from pro2.embed.parts import Parts, Shard, locked
+from pro2.embed.parts import RULES, Parts, Shard, locked, same_job
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
 from pro2.embed.spec import Backbone
 from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.formats import WRITERS
 
 Engine = Callable[[Images, Backbone, Plan, list[int]], Iterator[Shard]]
 _SHARD_BATCHES = 8
@@ -95,11 +98,13 @@ def extract(
     plan = _plan(len(images), backbone, dtype, batch_size, on_error, max_pixels)
     job = _job(images, backbone, plan)
     path = Path(out)
+    _check_out(path)
     complete = _complete(path, job, force)
     folder = path.with_name(path.name + ".parts")
     if complete and not folder.exists():
         return complete
     with locked(folder):
+        discard_stale(path)
         parts = Parts(folder, job, dtype, plan.n_rows)
         # another process may have finished while we came for the lock
         complete = complete or _complete(path, job, force)
@@ -127,6 +132,15 @@ def _plan(n_rows: int, backbone: Backbone, dtype: str, batch_size: int | None, o
     return Plan(n_rows, size, size * _SHARD_BATCHES, dtype, on_error, max_pixels)
 
 
+def _check_out(path: Path) -> None:
+    """What cannot be written at the end is said before the work begins."""
+    if path.suffix.lower() not in WRITERS:
+        known = ", ".join(sorted(WRITERS))
+        raise ValueError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {known}")
+    if path.exists():
+        check_target(path, force=True)
+
+
 def _job(images: Images, backbone: Backbone, plan: Plan) -> dict[str, Any]:
     """Everything a row's bits depend on; any difference makes a different job, and jobs never share rows."""
     return {
@@ -144,17 +158,15 @@ def _complete(path: Path, job: dict[str, Any], force: bool) -> Extraction | None
     """The finished table of this very job, if it is there; any other file in its place is an error."""
     if not path.exists():
         return None
-    try:
+    with contextlib.suppress(ValueError):
         table = EmbeddingTable.open(path)
-        same = table.provenance.get("job") == job
-    except ValueError:
-        same = False
-    if same:
-        return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
+        earlier = table.provenance.get("job")
+        if earlier == job or (not table.provenance.get("n_skipped") and same_job(earlier, job, RULES)):
+            return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
     if not force:
         raise ValueError(
             f"{path} exists and was made from other images, another backbone or other settings; choose another "
-            "output, or replace it with force=True (--force)"
+            "output, or replace it with force=True"
         )
     return None
 
@@ -168,18 +180,30 @@ def _run(
     progress: Callable[[Progress], None] | None,
 ) -> tuple[dict[int, dict[str, Any]], int]:
     """Compute what is missing; returns all markers and the number of rows that were already there."""
-    markers = parts.finished()
+    markers = {index: each for index, each in parts.finished().items() if _is_current(each, images, plan)}
     resumed = done = sum(marker["stop"] - marker["start"] for marker in markers.values())
     began = time.monotonic()
     missing = [shard for shard in range(plan.n_shards) if shard not in markers]
     if progress:
         progress(Progress(done, plan.n_rows, resumed, 0.0))
     for shard in engine(images, backbone, plan, missing):
-        markers[shard.index] = parts.put(shard)
+        markers[shard.index] = parts.put(shard, _facts(shard.index, images, plan))
         done += len(shard.embeddings)
         if progress:
             progress(Progress(done, plan.n_rows, resumed, time.monotonic() - began))
     return markers, resumed
+
+
+def _facts(shard: int, images: Images, plan: Plan) -> dict[str, Any]:
+    """What the rows of a shard depend on, besides what all shards do."""
+    return {"files": list_digest(images, plan.rows(shard), stamps=True), "max_pixels": plan.max_pixels}
+
+
+def _is_current(marker: dict[str, Any], images: Images, plan: Plan) -> bool:
+    """Not when an image of the shard has changed, or was left out by rules that no longer hold."""
+    wanted = _facts(marker["index"], images, plan)
+    same_rules = plan.on_error == "skip" and marker.get("max_pixels") == wanted["max_pixels"]
+    return marker.get("files") == wanted["files"] and (same_rules or not marker["skipped"])
 
 
 def _finish(
@@ -238,9 +262,8 @@ def _write_skipped(path: Path, images: Images, skipped: dict[int, str]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "path", "reason"])
     writer.writerows([images.ids[row], images.place(row), skipped[row]] for row in sorted(skipped))
-    fresh = side.with_suffix(".tmp")
-    fresh.write_text(text.getvalue(), encoding="utf-8", errors="backslashreplace")
-    fresh.replace(side)
+    content = text.getvalue().encode("utf-8", errors="backslashreplace")
+    atomic_write(side, lambda file: file.write(content), force=True)
 
 
 def _read_skipped(path: Path) -> dict[str, str]:

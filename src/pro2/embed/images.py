@@ -76,7 +76,7 @@ def _decode(content: bytes, max_pixels: int) -> Image:
         if pixels > max_pixels:
             raise ImageError(
                 f"{image.width}x{image.height} is {pixels} pixels, above the limit of {max_pixels} "
-                "(raise --max-pixels if you trust the file)"
+                "(raise max_pixels= if you trust the file)"
             )
         if pixels == 0:
             raise ImageError(f"it has no pixels ({image.width}x{image.height})")

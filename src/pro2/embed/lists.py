@@ -53,7 +53,7 @@ def open_saved_dataset(folder: Path, image_column: str | None = None) -> Images:
     found = [name for name, kind in features.items() if isinstance(kind, dict) and kind.get("_type") == "Image"]
     column = image_column or (found[0] if len(found) == 1 else None)
     if column is None or column not in features:
-        raise ValueError(f"{folder} has image columns {found}; name one with path_column= (--path-column)")
+        raise ValueError(f"{folder} has image columns {found}; name one with path_column=")
     names = {key: kind["names"] for key, kind in features.items() if isinstance(kind, dict) and kind.get("names")}
     return ArrowImages(tuple(files), column, names)
 
@@ -111,7 +111,7 @@ class ArrowImages:
 
     def stamp(self, row: int) -> str:
         """The stamp of all files together."""
-        return self._stamp if row == 0 else ""
+        return self._stamp
 
     @cached_property
     def _stamp(self) -> str:
@@ -163,7 +163,7 @@ def _find_column(table: Any, wanted: str | None, path: Path) -> str:
     for name in PATH_COLUMNS:
         if name in names:
             return name
-    raise ValueError(f"{path} has no path column; name one of {', '.join(names)} with path_column= (--path-column)")
+    raise ValueError(f"{path} has no path column; name one of {', '.join(names)} with path_column=")
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -56,7 +56,7 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> OnnxBackbon
     if not path.is_file():
         raise ValueError(f"backbone {name}: there is no file {path}; expected onnx:/path/model.onnx")
     if runtime == "torch":
-        raise ValueError(f"backbone {name} is an ONNX file, which PyTorch does not run; leave out --runtime torch")
+        raise ValueError(f"backbone {name} is an ONNX file, which PyTorch does not run; leave out runtime='torch'")
     preprocessing, extra = read_preprocessing(path)
     session = Session(path, device=device)
     layer = choose_layer(name, session.outputs)

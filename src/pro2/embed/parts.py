@@ -20,9 +20,19 @@ from typing import IO, Any
 
 import numpy as np
 
+from pro2.atomic import atomic_write
+
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
+RULES = frozenset({"on_error", "max_pixels"})  # which images may be left out; the others' rows do not depend on it
+# what a marker knows about its own shard: a change costs that shard alone
+PER_SHARD = RULES | {"image_files", "n_rows"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def same_job(one: Any, other: dict[str, Any], but: frozenset[str]) -> bool:
+    """Whether two jobs agree in everything but those entries."""
+    return isinstance(one, dict) and all(one.get(key) == other.get(key) for key in {*one, *other} - but)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +54,17 @@ class Parts:
     def begin(self, force: bool) -> None:
         """Adopt earlier work of the same job; refuse other work, or discard it with `force`."""
         earlier = self._earlier_job()
-        if earlier is not None and earlier != self.job:
+        if earlier is not None and not same_job(earlier, self.job, PER_SHARD):
             if not force:
-                changed = ", ".join(sorted(k for k in {*earlier, *self.job} if earlier.get(k) != self.job.get(k)))
+                names = {*earlier, *self.job} - PER_SHARD
+                changed = ", ".join(sorted(name for name in names if earlier.get(name) != self.job.get(name)))
                 raise ValueError(
                     f"{self.folder} holds unfinished work of a different run (changed: {changed}); its rows cannot be "
-                    "used here: repeat the earlier command to finish it, or discard it with force=True (--force)"
+                    "used here: repeat the earlier call to finish it, or discard it with force=True"
                 )
             self._discard()
-        _write_file(self.folder / "job.json", json.dumps(self.job, sort_keys=True, indent=1).encode())
+        content = {**self.job, "n_rows": self.n_rows}
+        _write_file(self.folder / "job.json", json.dumps(content, sort_keys=True, indent=1).encode())
 
     def finished(self) -> dict[int, dict[str, Any]]:
         """Markers of shards whose rows are on disk as they were written; damaged ones are dropped and done again."""
@@ -65,8 +77,8 @@ class Parts:
                     found[int(marker["index"])] = marker
         return found
 
-    def put(self, shard: Shard) -> dict[str, Any]:
-        """Write a shard's rows, then its marker; returns the marker."""
+    def put(self, shard: Shard, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write a shard's rows, then its marker with `facts` about its input; returns the marker."""
         rows = np.ascontiguousarray(shard.embeddings, dtype=self.dtype)
         width = rows.shape[1]
         try:
@@ -82,6 +94,7 @@ class Parts:
                 "width": width,
                 "digest": _digest(rows.tobytes()),
                 "skipped": {str(row): reason for row, reason in shard.skipped.items()},
+                **facts,
             }
             _write_file(self.folder / f"shard-{shard.index:06d}.json", json.dumps(marker, sort_keys=True).encode())
         except OSError as error:
@@ -140,23 +153,42 @@ class Parts:
             return stream.read((stop - start) * size)
 
 
+def describe_parts(folder: Path) -> dict[str, Any]:
+    """What an unfinished run has done, after comparing its rows with their digests; nothing is changed."""
+    job = Parts(folder, {}, "float32", 0)._earlier_job()
+    if not job or not isinstance(job.get("n_rows"), int):
+        raise ValueError(f"{folder} is damaged (job.json); delete the folder and run the command again")
+    finished = Parts(folder, job, job["dtype"], job["n_rows"]).finished().values()
+    return {
+        "output": str(folder.with_suffix("")),
+        "backbone": job["backbone"].get("name"),
+        "rows": job["n_rows"],
+        "finished": sum(each["stop"] - each["start"] for each in finished),
+        "left_out": sum(len(each["skipped"]) for each in finished),
+        "state": "at work" if _is_locked(folder) else "interrupted; run the same command again to go on",
+        "intact": len(list(finished)) == len(list(folder.glob("shard-*.json"))),
+    }
+
+
+def _is_locked(folder: Path) -> bool:
+    import fcntl
+
+    try:
+        with (folder / "lock").open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _digest(rows: bytes) -> str:
     return hashlib.sha256(rows).hexdigest()
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Appear complete or not at all."""
-    fresh = path.with_suffix(".tmp")
-    with fresh.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic_write(path, lambda file: file.write(content), force=True)
 
 
 @contextlib.contextmanager

@@ -110,9 +110,7 @@ def _embed_batch(
     skipped = {row: str(one) for row, one in zip(rows, prepared) if isinstance(one, ImageError)}
     if skipped and plan.on_error == "stop":
         row, reason = next(iter(skipped.items()))
-        raise ValueError(
-            f"{images.place(row)}: {reason}; fix or remove it, or use --on-error skip to leave such rows out"
-        )
+        raise ValueError(f"{images.place(row)}: {reason}; fix it, or use on_error='skip' to leave such rows out")
     good = [one for one in prepared if not isinstance(one, ImageError)]
     if not good:
         return np.zeros((len(rows), 0), dtype=plan.dtype), skipped
@@ -137,7 +135,7 @@ def _checked(features: np.ndarray, n_rows: int, backbone: Backbone) -> np.ndarra
 
 def _not_finite(place: str, features: np.ndarray, dtype: str) -> str:
     if np.isfinite(features).all():
-        return f"the embedding of {place} does not fit into {dtype}; use --dtype float32"
+        return f"the embedding of {place} does not fit into {dtype}; use dtype='float32'"
     return f"the embedding of {place} is not finite; the backbone's weights or its preprocessing are damaged"
 
 

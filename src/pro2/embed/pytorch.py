@@ -29,7 +29,7 @@ def choose_device(device: str) -> str:
     if device.partition(":")[0] not in ("cpu", "cuda"):
         raise ValueError(f"device={device!r} is not known; choose auto, cpu, cuda or cuda:N")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r} was asked for but PyTorch sees no GPU; use --device cpu")
+        raise ValueError(f"device={device!r} was asked for but PyTorch sees no GPU; use device='cpu'")
     return device
 
 
@@ -90,7 +90,7 @@ class TorchBackbone:
         self._prepare = prepare
         self.device = choose_device(device)
         if runtime == "onnxruntime" and self.device != "cpu":
-            raise ValueError(f"runtime='onnxruntime' is for the CPU, but device is {self.device}; use --device cpu")
+            raise ValueError(f"runtime='onnxruntime' is for the CPU, but device is {self.device}; use device='cpu'")
         self._module = module.eval().requires_grad_(False).to(self.device)
         self._session = None if runtime == "torch" or self.device != "cpu" else self._export(runtime)
         # "cuda:1" and "cuda" compute the same rows

@@ -6,14 +6,13 @@ to the driver, which alone writes. The images must be readable under the same pa
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from pro2 import cluster
 from pro2.embed.parts import Shard
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images
@@ -41,19 +40,17 @@ def ray_shards(
     cpus_per_worker : int
         Cores that each worker takes, for decoding and, without a GPU, for the network.
     """
-    ray = _import_ray()
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, found {workers}")
 
     def engine(images: Images, loaded: Backbone, plan: Plan, shards: list[int]) -> Iterator[Shard]:
         if not shards:
             return
-        if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+        ray = cluster.join(address)
         gpu = loaded.engine.endswith("cuda")
         count = min(workers or _capacity(ray, gpu, cpus_per_worker), len(shards))
         identity = (backbone, device, runtime, loaded.weights, loaded.engine)
-        with _quiet(ray):
+        with cluster.quiet(ray), cluster.failures(ray, "finished shards are kept, run the same command again"):
             dataset = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
             rows = dataset.map_batches(
                 _Worker,
@@ -62,37 +59,9 @@ def ray_shards(
                 compute=ray.data.ActorPoolStrategy(size=count),
                 **({"num_gpus": 1} if gpu else {"num_cpus": cpus_per_worker}),
             )
-            yield from (_from_row(row, plan) for row in _rows(ray, rows))
+            yield from (_from_row(row, plan) for row in rows.iter_rows())
 
     return engine
-
-
-def _rows(ray: Any, dataset: Any) -> Iterator[dict[str, Any]]:
-    """Rows as they come; what a cluster throws becomes one sentence."""
-    try:
-        yield from dataset.iter_rows()
-    except ray.exceptions.RayError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        reason = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
-        raise OSError(
-            f"the Ray cluster failed: {reason}; finished shards are kept, run the same command again"
-        ) from error
-
-
-@contextlib.contextmanager
-def _quiet(ray: Any) -> Iterator[None]:
-    """Our own progress is enough; Ray's warnings and errors still come through."""
-    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
-    bars, level = context.enable_progress_bars, logger.level
-    context.enable_progress_bars = False
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        context.enable_progress_bars = bars
-        logger.setLevel(level)
 
 
 class _Worker:
@@ -139,12 +108,3 @@ def _from_row(row: dict[str, Any], plan: Plan) -> Shard:
 def _capacity(ray: Any, gpu: bool, cpus_per_worker: int) -> int:
     found = ray.cluster_resources()
     return max(1, int(found.get("GPU", 0)) if gpu else int(found.get("CPU", 1)) // cpus_per_worker)
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ImportError("--engine ray needs Ray; run: pip install 'pro2[ray]'") from None
-    return ray

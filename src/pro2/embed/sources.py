@@ -104,17 +104,22 @@ class FileImages:
             raise ImageError("the path contains a zero byte")
         root = Path(os.path.abspath(self.root))  # noqa: PTH100 - lexical: links are looked at below
         path = Path(os.path.normpath(root / entry))
-        if not path.is_relative_to(root) and not path.is_relative_to(root.resolve()):
+        if not path.is_relative_to(root) and not path.is_relative_to(_real(root)):
             raise ImageError(f"the entry leads out of the root folder {self.root}")
-        if not self.follow_links and not path.resolve().is_relative_to(root.resolve()):
-            raise ImageError("a symbolic link that leads out of the root folder (--follow-links accepts it)")
+        if not self.follow_links and not _real(path).is_relative_to(_real(root)):
+            raise ImageError("a symbolic link that leads out of the root folder (follow_links=True accepts it)")
         return path
 
 
-def list_digest(images: Images, stamps: bool = False) -> str:
-    """Digest of ids and places; with `stamps` also of the files' sizes and times."""
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike Path.resolve, it does not fail on a loop of links
+
+
+def list_digest(images: Images, rows: range | None = None, stamps: bool = False) -> str:
+    """Digest of ids and places, of all rows or of some; with `stamps` also of the files' sizes and times."""
     digest = hashlib.sha256()
-    for row, name in enumerate(images.ids.tolist()):
+    rows = range(len(images)) if rows is None else rows
+    for row, name in zip(rows, images.ids[rows.start : rows.stop].tolist()):
         parts = [name, images.place(row), images.stamp(row) if stamps else ""]
         digest.update("\0".join(parts).encode("utf-8", "surrogateescape") + b"\n")
     return "sha256:" + digest.hexdigest()

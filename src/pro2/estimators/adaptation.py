@@ -9,10 +9,11 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.adaptation_report import AdaptationReport, make_report
 from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import Projection
 from pro2.linalg.averaging import average_head
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.moments import Array, SourceMoments, host
+from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 
 LABELS_FOR_SHIFT = 16  # labels that make unlabelled rows count as much as the labelled class shares

@@ -1,6 +1,6 @@
 """Model files: one safetensors file with a JSON document in its metadata. docs/file-format.md describes it.
 
-Never pickle: a file names one of the kinds below, and everything in it is a number, a text or a list of those.
+Never pickle: a file names one of the kinds in schema.py, and everything in it is a number, a text or a list of those.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.state import check_shapes, from_document, to_document
-from pro2.estimators.tensors import FormatError, parse_json, read_metadata, read_tensors, write_tensors
+from pro2.estimators.schema import check_object
+from pro2.estimators.state import from_document, to_document
+from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
 
 KEY = "pro2.model"
 FORMAT_VERSION = 1
+OLD_MOMENTS = "pro2-moments-1"  # what 0.1.0 wrote into the metadata of a moments file
 BACKBONE_KEYS = ("backbone", "weights_digest", "layer", "preprocessing")
 
 
@@ -47,12 +49,23 @@ class FileMixin:
         provenance : mapping of JSON values, optional
             Where the training rows came from; by default what the estimator was loaded with.
         """
-        document, tensors = _document(self, provenance)
-        return atomic_write(Path(path), lambda file: write_tensors(file, tensors, {KEY: document}), force)
+        message = to_bytes(self, provenance)
+        return atomic_write(path, lambda file: file.write(message), force)
+
+
+def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
+    """A fitted estimator or moments as the bytes of a file."""
+    document, tensors = _document(value, provenance)
+    return pack(tensors, {KEY: document})
+
+
+def from_bytes(message: bytes, name: str = "message") -> Any:
+    """Inverse of `to_bytes`; a ValueError that starts with `name` for anything else."""
+    return _object(*_checked_message(message, name), name)
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read what `save` wrote: a model, an adapted classifier, a projection or a probe.
+    """Read what `save` wrote: a model, an adapted classifier, a projection, a probe, a bank or moments.
 
     Safe for files from strangers: nothing in a file is run. Arrays come back as NumPy arrays.
 
@@ -61,23 +74,26 @@ def load(path: str | PathLike[str]) -> Any:
     ValueError
         When the file is something else, was cut off or altered, or comes from a newer version.
     """
-    return _estimator(*read_document(Path(path)), Path(path))
+    return from_bytes(_read(Path(path)), str(path))
 
 
-def _estimator(document: dict[str, Any], tensors: dict[str, np.ndarray], path: Path) -> Any:
+def _object(document: dict[str, Any], tensors: dict[str, np.ndarray], name: str) -> Any:
     try:
-        estimator = from_document(document["object"], tensors)
-        check_shapes(estimator)
+        found = from_document(document["object"], tensors)
+        check_object(found)
     except (FormatError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(name, error) from error
     if document["provenance"]:
-        estimator.provenance_ = document["provenance"]
-    return estimator
+        vars(found)["provenance_"] = document["provenance"]  # moments are frozen, but this says nothing of their rows
+    return found
 
 
 def is_model_file(path: Path) -> bool:
     """Whether the file says that it is one of ours; nothing else is checked."""
-    return path.is_file() and KEY in read_metadata(path)
+    try:
+        return path.is_file() and _is_ours(read_metadata(path))
+    except FormatError:
+        return False
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -88,15 +104,16 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     dict
         kind, format_version, pro2_version, params, classes, n_features_in, provenance, digest, tensors (name to shape).
     """
-    document, tensors = read_document(Path(path))
-    estimator = _estimator(document, tensors, Path(path))
+    document, tensors = _checked_message(_read(Path(path)), str(path))
+    found = _object(document, tensors, str(path))
+    moments = hasattr(found, "scatter")
     return {
-        "kind": document["object"]["kind"],
+        "kind": type(found).__name__,
         "format_version": document["version"],
         "pro2_version": document["pro2_version"],
-        "params": estimator.get_params(),
-        "classes": estimator.classes_.tolist(),
-        "n_features_in": int(estimator.n_features_in_),
+        "params": {} if moments else found.get_params(),
+        "classes": list(found.classes) if moments else found.classes_.tolist(),
+        "n_features_in": int(found.n_features if moments else found.n_features_in_),
         "provenance": document["provenance"],
         "digest": document["digest"],
         "tensors": {name: list(values.shape) for name, values in tensors.items()},
@@ -114,25 +131,48 @@ def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "
         if key in learned and key in provenance and _plain(learned[key]) != _plain(provenance[key]):
             raise ValueError(
                 f"{table} was embedded with another {key} ({provenance[key]!r}) than the model's source "
-                f"({learned[key]!r}): embed it again with the model's, or pass --force if you know they agree"
+                f"({learned[key]!r}): embed it again with the model's"
             )
 
 
-def read_document(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The checked JSON document and the arrays of a model file."""
+def _read(path: Path) -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f"no model file at {path}; {_nearby(path)}")
     try:
-        metadata, views = read_tensors(path)
-        if KEY not in metadata:
-            raise ValueError(f"{path} is a safetensors file, but not a pro2 model; make one with `pro2 fit`")
-        document = _checked(parse_json(metadata[KEY], "description"), path)
-        if document["digest"] != _digest(document, views):
-            raise FormatError("its content does not match its digest")
+        ours = _is_ours(read_metadata(path))
     except FormatError as error:
         raise _damaged(path, error) from error
-    # copied only now that the digest holds: later changes of the file cannot reach a loaded model
-    return document, {name: view.copy() for name, view in views.items()}
+    if not ours:  # said before the rest is read, however large it is
+        raise ValueError(f"{path} is a safetensors file, but not a pro2 model; make one with `pro2 fit`")
+    return path.read_bytes()
+
+
+def _is_ours(metadata: Mapping[str, str]) -> bool:
+    return KEY in metadata or metadata.get("format") == OLD_MOMENTS
+
+
+def _checked_message(message: bytes, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The JSON document and the arrays, once the digest holds."""
+    try:
+        metadata, tensors = unpack(message)
+        if metadata.get("format") == OLD_MOMENTS:
+            return _old_moments(metadata), tensors
+        if KEY not in metadata:
+            raise FormatError("it has no description")
+        document = _checked(parse_json(metadata[KEY], "description"), name)
+        if document["digest"] != _digest(document, tensors):
+            raise FormatError("its content does not match its digest")
+    except (FormatError, RecursionError) as error:
+        raise _damaged(name, error) from error
+    return document, tensors
+
+
+def _old_moments(metadata: dict[str, str]) -> dict[str, Any]:
+    """The description that a moments file of 0.1.0 would have today; it carries no digest."""
+    fields = {"classes": {"$tuple": parse_json(metadata.get("classes", "[]"), "classes")}}
+    arrays = {name: {"$array": name} for name in ("weight", "mean", "scatter")}
+    content = {"$record": "SourceMoments", "fields": {**fields, **arrays}}
+    return {"object": content, "provenance": {}, "version": 0, "pro2_version": "0.1.0", "digest": None}
 
 
 def _document(estimator: Any, provenance: Mapping[str, Any] | None) -> tuple[str, dict[str, np.ndarray]]:
@@ -143,11 +183,21 @@ def _document(estimator: Any, provenance: Mapping[str, Any] | None) -> tuple[str
         "format": "pro2",
         "version": FORMAT_VERSION,
         "pro2_version": pro2.__version__,
-        "object": to_document(estimator, tensors),
+        "object": _checked_object(estimator, tensors),
         "provenance": _plain(dict(estimator.provenance if provenance is None else provenance)),
     }
     content["digest"] = _digest(content, tensors)
-    return json.dumps(content, sort_keys=True), tensors
+    return json.dumps(content, sort_keys=True, allow_nan=False), tensors
+
+
+def _checked_object(value: Any, tensors: dict[str, np.ndarray]) -> Any:
+    """The description of an estimator that `load` will take: what cannot come back is not written."""
+    document = to_document(value, tensors)
+    try:
+        check_object(from_document(document, tensors))
+    except FormatError as error:
+        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
+    return document
 
 
 def _plain(value: Any) -> Any:
@@ -171,28 +221,32 @@ def _digest(document: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> s
     return "sha256:" + state.hexdigest()
 
 
-def _checked(document: Any, path: Path) -> dict[str, Any]:
+def _checked(document: Any, name: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != "pro2" or type(document.get("version")) is not int:
         raise FormatError("its description is not that of a model")
     if document["version"] > FORMAT_VERSION:
         writer = str(document.get("pro2_version"))[:20]
         raise ValueError(
-            f"{path} has format version {document['version']}, written by pro2 {writer}; "
+            f"{name} has format version {document['version']}, written by pro2 {writer}; "
             f"this version reads up to {FORMAT_VERSION}: pip install --upgrade pro2"
         )
     missing = {"object", "provenance", "pro2_version", "digest"} - set(document)
     if missing or document["version"] < 1 or not isinstance(document["provenance"], dict):
         raise FormatError("its description is incomplete")
+    try:
+        _plain(document["provenance"])
+    except ValueError as error:  # Python reads 1e999 as infinity
+        raise FormatError(str(error)) from error
     return document
 
 
-def _damaged(path: Path, reason: object) -> ValueError:
+def _damaged(name: object, reason: object) -> ValueError:
     return ValueError(
-        f"{path} is damaged ({reason}); restore it from a copy, or make it again with `pro2 fit` or `pro2 adapt`"
+        f"{name} is damaged ({reason}); restore it from a copy, or make it again with `pro2 fit` or `pro2 adapt`"
     )
 
 
 def _nearby(path: Path) -> str:
     names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    return f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit SOURCE --out MODEL`"
+    return f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit`"

@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 from pro2.estimators.adaptation import PriorSpace, adapt_auto, adapt_unlabeled
 from pro2.estimators.contract import SourceTargetClassifier
 from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, Projection
 from pro2.estimators.validation import check_X
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array
 
 
 class ProjectAndProbe(SourceTargetClassifier):

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from pro2.estimators.contract import _labels, _like
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.validation import check_weight, check_X
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
-from pro2.linalg.moments import Array, SourceMoments, encode
+from pro2.linalg.moments import Array, encode
 
 SCALES = (None, "global", "standard", "unit")
 SOLVERS = ("krylov", "logistic", "adamw")

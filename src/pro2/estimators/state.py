@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
+from pro2.estimators.schema import KINDS, RECORDS, find_class, is_fitted_name
 from pro2.estimators.tensors import FormatError
 from pro2.linalg.moments import host
 
-KINDS = {
-    "ProjectAndProbe": "pro2.estimators",
-    "LinearClassifier": "pro2.estimators",
-    "Projection": "pro2.estimators",
-    "Probe": "pro2.estimators",
-    "ProbeBank": "pro2.estimators.bank",
-}
-RECORDS = {
-    "SourceMoments": "pro2.linalg.moments",
-    "AdaptationReport": "pro2.estimators.adaptation_report",
-    "LearningCurve": "pro2.estimators.adaptation_report",
-}
+_INLINE = 1 << 20  # characters of labels that stay readable in the document; more are stored as bytes
+_TEXT_ROOM = 256 << 20  # bytes that an array of labels may take, however unequal their lengths
 _LABEL_KINDS = {"U": str, "i": int, "u": int, "b": bool, "f": float}
 _ITEM = (str, bool, int, float)
 
@@ -67,7 +58,7 @@ def _composite(value: Any, tensors: dict[str, np.ndarray], at: str) -> Any:
 
 def _estimator(value: Any, tensors: dict[str, np.ndarray], at: str) -> dict[str, Any]:
     params = value.get_params(deep=False)
-    fitted = {name: each for name, each in vars(value).items() if _is_fitted_name(name) and name != "provenance_"}
+    fitted = {name: each for name, each in vars(value).items() if is_fitted_name(name) and name != "provenance_"}
     if "n_features_in_" not in fitted:
         raise ValueError(f"this {type(value).__name__} is not fitted yet: call fit before save")
     return {
@@ -82,14 +73,10 @@ def _mapping(values: dict[str, Any], tensors: dict[str, np.ndarray], at: str) ->
     return {name: to_document(value, tensors, f"{prefix}{name}") for name, value in values.items()}
 
 
-def _is_fitted_name(name: str) -> bool:
-    return name.isidentifier() and name.endswith("_") and not name.startswith("_")
-
-
 def _array(values: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> dict[str, Any]:
     """Labels stay readable in the document; numbers become a tensor."""
     if values.dtype.kind in "UO" or at.endswith("classes_"):
-        return _labels(values, at)
+        return _labels(values, tensors, at)
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
     # model and projection share arrays: each is stored once
@@ -98,11 +85,17 @@ def _array(values: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> dict[
     return {"$array": same}
 
 
-def _labels(values: np.ndarray, at: str) -> dict[str, Any]:
+def _labels(values: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> dict[str, Any]:
     items = values.tolist()
     if values.ndim != 1 or not all(isinstance(each, _ITEM) for each in items):
         raise ValueError(f"{at} holds labels that are not texts or numbers; convert them first, e.g. y.astype(str)")
-    return {"$labels": items, "dtype": "object" if values.dtype.kind == "O" else values.dtype.newbyteorder("=").name}
+    name = "object" if values.dtype.kind == "O" else values.dtype.newbyteorder("=").name
+    if values.dtype.kind == "U" and sum(map(len, items)) > _INLINE:
+        raw = [each.encode("utf-8", "surrogatepass") for each in items]
+        tensors[f"{at}#utf8"] = np.frombuffer(b"".join(raw), dtype=np.uint8)
+        tensors[f"{at}#ends"] = np.cumsum([len(each) for each in raw])
+        return {"$text": at, "dtype": name}
+    return {"$labels": items, "dtype": name}
 
 
 def from_document(value: Any, tensors: dict[str, np.ndarray]) -> Any:
@@ -124,6 +117,9 @@ def _decode(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
         return tensors[value["$array"]]
     if "$labels" in value:
         return _read_labels(value["$labels"], value["dtype"])
+    if "$text" in value:
+        raw, ends = (tensors[f"{value['$text']}#{part}"] for part in ("utf8", "ends"))
+        return _read_labels(_split(raw, ends), value["dtype"])
     if "$float" in value:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["$float"]]
     if "$tuple" in value:
@@ -151,7 +147,29 @@ def _read_labels(items: Any, name: Any) -> np.ndarray:
     dtype = _label_dtype(name)
     if not all(isinstance(each, _LABEL_KINDS[dtype.kind]) for each in items):
         raise FormatError(f"labels are not of their type {name[:20]}")
-    return np.array(items, dtype=str if dtype.kind == "U" else dtype)
+    return np.array(items, dtype=_width(items) if dtype.kind == "U" else dtype)
+
+
+def _width(texts: list[str]) -> str:
+    """The type of an array of these texts, in which every text takes the room of the longest."""
+    longest = max(map(len, texts), default=1)
+    room, limit = 4 * longest * len(texts), max(_TEXT_ROOM, 64 * sum(map(len, texts)))
+    if room > limit:
+        raise FormatError(f"{len(texts)} labels of up to {longest:,} characters take {room:,} bytes, above {limit:,}")
+    return f"U{longest}"
+
+
+def _split(raw: np.ndarray, ends: np.ndarray) -> list[str]:
+    if raw.dtype != np.uint8 or ends.dtype != np.int64 or not raw.ndim == ends.ndim == 1:
+        raise FormatError("a text is not stored as bytes and ends")
+    edges = [0, *ends.tolist()]
+    if edges != sorted(edges) or edges[-1] != len(raw):
+        raise FormatError("the ends of texts do not fit their bytes")
+    content = raw.tobytes()
+    try:
+        return [content[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(edges)]
+    except UnicodeDecodeError as error:
+        raise FormatError(f"a text is not UTF-8: {error}") from error
 
 
 def _label_dtype(name: str) -> np.dtype:
@@ -165,7 +183,7 @@ def _label_dtype(name: str) -> np.dtype:
 
 
 def _read_record(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    cls = _known(value["$record"], RECORDS)
+    cls = find_class(value["$record"], RECORDS)
     fields = {name: from_document(each, tensors) for name, each in value["fields"].items()}
     known = {each.name: each for each in dataclasses.fields(cls)}
     needed = {name for name, each in known.items() if each.default is each.default_factory is dataclasses.MISSING}
@@ -175,84 +193,13 @@ def _read_record(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
 
 
 def _read_estimator(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    cls = _known(value["kind"], KINDS)
+    cls = find_class(value["kind"], KINDS)
     params = {name: from_document(each, tensors) for name, each in value["params"].items()}
     if not set(params) <= set(cls._get_param_names()):
         raise FormatError(f"{value['kind']} has no such parameters; it may come from a newer version")
     estimator = cls(**params)
     for name, each in value["fitted"].items():
-        if not _is_fitted_name(name) or callable(getattr(cls, name, None)):
+        if not is_fitted_name(name) or callable(getattr(cls, name, None)):
             raise FormatError(f"no attribute can be called {name[:40]!r}")
         setattr(estimator, name, from_document(each, tensors))
     return estimator
-
-
-def _known(name: Any, table: dict[str, str]) -> Any:
-    if not isinstance(name, str) or name not in table:
-        raise FormatError(f"unknown kind {str(name)[:40]!r}")
-    return getattr(importlib.import_module(table[name]), name)
-
-
-def check_shapes(estimator: Any) -> None:
-    """A file may be whole and still not make sense: every array must fit the others and be finite."""
-    D = getattr(estimator, "n_features_in_", None)
-    if type(D) is not int or D < 1:
-        raise FormatError("the number of features is missing")
-    if type(estimator).__name__ == "Projection":
-        _check_projection(estimator, D)
-        return
-    classes = getattr(estimator, "classes_", None)
-    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
-        raise FormatError("the classes are missing")
-    rows = 1 if len(classes) == 2 else len(classes)
-    if type(estimator).__name__ == "ProbeBank":
-        _check_bank(estimator, len(classes))
-        return
-    _check_arrays(estimator, {"coef_": (rows, D), "intercept_": (rows,)})
-    if type(estimator).__name__ == "ProjectAndProbe":
-        _check_model(estimator, D)
-
-
-def _check_bank(bank: Any, K: int) -> None:
-    T, coef = len(getattr(bank, "targets_", ())), getattr(bank, "coef_", None)
-    heads = () if K == 2 else (K,)
-    p = coef.shape[-1] if isinstance(coef, np.ndarray) and coef.ndim else 0
-    _check_arrays(bank, {"coef_": (T, *heads, p), "intercept_": (T, *heads)})
-    if bank.projection is not None:
-        check_shapes(bank.projection)
-
-
-def _check_model(model: Any, D: int) -> None:
-    for name, kind in (("projection_", "Projection"), ("source_head_", "LinearClassifier")):
-        part: Any = getattr(model, name, None)
-        if type(part).__name__ != kind or part.n_features_in_ != D:
-            raise FormatError(f"{name} is missing or does not fit")
-        check_shapes(part)
-    if len(model.projection_.classes_) != len(model.classes_):
-        raise FormatError("the classes of model and projection differ")
-    _check_moments(getattr(model, "source_moments_", None), len(model.classes_), D)
-
-
-def _check_projection(projection: Any, D: int) -> None:
-    components = getattr(projection, "components_", None)
-    d = components.shape[0] if isinstance(components, np.ndarray) and components.ndim == 2 else -1
-    expected = {"components_": (d, D), "mean_": (D,), "scale_": (D,), "norms_": (d,), "scores_": (d,)}
-    _check_arrays(projection, expected)
-    _check_moments(getattr(projection, "moments_", None), len(getattr(projection, "classes_", ())), D)
-
-
-def _check_moments(moments: Any, K: int, D: int) -> None:
-    if moments is None:
-        return
-    if type(moments).__name__ != "SourceMoments" or len(moments.classes) != K:
-        raise FormatError("the moments do not fit the classes")
-    _check_arrays(moments, {"weight": (K,), "mean": (K, D), "scatter": (D, D)})
-
-
-def _check_arrays(holder: Any, shapes: dict[str, tuple[int, ...]]) -> None:
-    for name, shape in shapes.items():
-        values = getattr(holder, name, None)
-        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != shape:
-            raise FormatError(f"{name} is not an array of floats of shape {shape}")
-        if not np.isfinite(values).all():
-            raise FormatError(f"{name} is not finite")

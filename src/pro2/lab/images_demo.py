@@ -65,7 +65,7 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
     return rows
 
 
-def make_images(folder: Path, seed: int = 0) -> Path:
+def make_images(folder: Path, seed: int = 0, side: int = _SIDE) -> Path:
     """Write the images and `list.csv` with the columns path, y, photo and split; the same bytes for the same seed."""
     from PIL import Image as pil
     from sklearn.datasets import load_digits, load_sample_images
@@ -79,7 +79,7 @@ def make_images(folder: Path, seed: int = 0) -> Path:
         writer.writerow(["path", "y", "photo", "split"])
         for i, (row, y, photo, split) in enumerate(_plan(digits.target, rng)):
             path = f"{split}-{i:03d}.png"
-            pil.fromarray(_picture(digits.images[row], photographs[photo], rng)).save(folder / path)
+            pil.fromarray(_picture(digits.images[row], photographs[photo], rng, side)).save(folder / path)
             writer.writerow([path, y, _PHOTOGRAPHS[photo], split])
     return listing
 
@@ -93,14 +93,14 @@ def _plan(target: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[int, i
         yield int(pools[y][i // 2]), y, y if agrees else 1 - y, split
 
 
-def _picture(digit: np.ndarray, photograph: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _picture(digit: np.ndarray, photograph: np.ndarray, rng: np.random.Generator, side: int) -> np.ndarray:
     """White strokes of the digit over a random, darkened piece of the photograph."""
     from PIL import Image as pil
 
-    top, left = (rng.integers(0, length - _SIDE) for length in photograph.shape[:2])
-    piece = photograph[top : top + _SIDE, left : left + _SIDE].astype(np.float32) * _DARKEN
+    top, left = (rng.integers(0, length - side) for length in photograph.shape[:2])
+    piece = photograph[top : top + side, left : left + side].astype(np.float32) * _DARKEN
     small = pil.fromarray((digit * 255 / 16).clip(0, 255).astype(np.uint8))
-    strokes = np.asarray(small.resize((_SIDE, _SIDE), pil.Resampling.BICUBIC), dtype=np.float32)[..., None] / 255
+    strokes = np.asarray(small.resize((side, side), pil.Resampling.BICUBIC), dtype=np.float32)[..., None] / 255
     return (piece * (1 - strokes) + 255 * strokes).astype(np.uint8)
 
 

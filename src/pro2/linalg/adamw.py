@@ -11,7 +11,7 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from pro2.linalg.bases import Basis, direction_scores
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array, Moments
 from pro2.linalg.newton import sigmoid
 
 LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.01, 0.01, 100
@@ -71,7 +71,7 @@ def adamw_basis(
     Q, R = xp.linalg.qr(xp.astype(xp.matrix_transpose(W), xp.float64))
     diagonal = xp.linalg.diagonal(R)
     rows = xp.matrix_transpose(Q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal)))
-    moments = SourceMoments.from_arrays(X, y, sample_weight)
+    moments = Moments.from_arrays(X, y, sample_weight)
     return Basis(rows, direction_scores(rows, moments), n_components), xp.abs(diagonal)
 
 

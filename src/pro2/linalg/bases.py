@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.linalg import lapack, tridiagonal
 from pro2.linalg.logistic import fit_logistic
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array, Moments
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
 
@@ -31,7 +31,7 @@ class Basis(NamedTuple):
     n_informative: int
 
 
-def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> Basis:
+def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Basis:
     """Best single discriminants of the squared loss, each in the complement of those before it.
 
     Maximises v'Bv / v'Av over v orthogonal to the rows so far, with B the between-class covariance and
@@ -40,7 +40,7 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
 
     Parameters
     ----------
-    moments : SourceMoments
+    moments : Moments
         Source statistics, at least two classes with rows.
     n_components : int
         Number of directions, 1 to D.
@@ -61,7 +61,7 @@ def krylov_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) 
     return Basis(rows, direction_scores(rows, moments, variance), informative)
 
 
-def direction_scores(components: Array, moments: SourceMoments, variance: Array | None = None) -> Array:
+def direction_scores(components: Array, moments: Moments, variance: Array | None = None) -> Array:
     """Between-class share of the source variance along each row, in [0, 1]; `variance` if that is at hand."""
     xp = array_namespace(components)
     between = xp.sum(lapack.product(components, moments.between_factor()) ** 2, axis=1)
@@ -81,7 +81,7 @@ def logistic_basis(
     xp = array_namespace(X)
     if not ridge > 0:
         raise ValueError(f"ridge must be positive for the logistic solver, got {ridge}: log-loss may have no minimum.")
-    moments = SourceMoments.from_arrays(X, y, sample_weight)
+    moments = Moments.from_arrays(X, y, sample_weight)
     cov = moments.covariance()
     l2 = float(ridge * xp.sum(xp.linalg.diagonal(cov))) / X.shape[1]
     rest, rows = xp.astype(X, xp.float64), xp.zeros((0, X.shape[1]), dtype=xp.float64, device=device(X))
@@ -103,7 +103,7 @@ def logistic_basis(
     return Basis(rows, direction_scores(rows, moments), informative)
 
 
-def _check_request(moments: SourceMoments, n_components: int, ridge: float) -> None:
+def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
     D = moments.n_features
     if not 1 <= n_components <= D:
         raise ValueError(f"n_components={n_components} is outside 1..{D}: the embedding has {D} features.")
@@ -114,7 +114,7 @@ def _check_request(moments: SourceMoments, n_components: int, ridge: float) -> N
         raise ValueError("The source has rows of one class only: a projection needs at least two classes.")
 
 
-def _signal(moments: SourceMoments) -> Array:
+def _signal(moments: Moments) -> Array:
     """C (D, r) whose columns span the class differences: one column for two classes, K otherwise."""
     C = moments.between_factor()
     if len(moments.classes) > 2:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array, Moments
 
 
-def discriminant_head(moments: SourceMoments, ridge: float) -> tuple[Array, Array]:
+def discriminant_head(moments: Moments, ridge: float) -> tuple[Array, Array]:
     """Linear discriminant with shrunk within-class covariance, as logits of a softmax.
 
     logit_k(x) = m_k' A^-1 x - m_k' A^-1 m_k / 2 + log(share of class k), A = within covariance + ridge * (mean

@@ -6,10 +6,9 @@ Sums over rows are kept per class and centred, so blocks, shards and sites combi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
@@ -24,7 +23,7 @@ SAMPLE = 1024  # rows that give the shift of a block
 
 
 @dataclass(frozen=True, eq=False)
-class SourceMoments:
+class Moments:
     """Class weights, class means and pooled within-class scatter of a labelled set of rows.
 
     Attributes
@@ -37,15 +36,6 @@ class SourceMoments:
         Class means.
     scatter : array (D, D)
         Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 0, 1])
-    >>> a, b = (SourceMoments.from_arrays(X[i], y[i]) for i in (slice(0, 3), slice(3, 6)))
-    >>> whole = SourceMoments.from_arrays(X, y)
-    >>> bool(np.allclose((a + b).covariance(), whole.covariance()))
-    True
     """
 
     classes: tuple[Any, ...]
@@ -56,76 +46,24 @@ class SourceMoments:
     @classmethod
     def from_arrays(
         cls, X: Array, y: Array, sample_weight: Array | None = None, classes: Sequence[Any] | None = None
-    ) -> SourceMoments:
+    ) -> Self:
         """Moments of rows X (N, D) with labels y (N,); `classes` fixes which classes exist and their order."""
         xp = array_namespace(X)
-        _check_rows(X, y, sample_weight)
+        _check_rows(X, y)
+        weight = None if sample_weight is None else _checked_weight(xp, sample_weight, X)
         labels, codes = encode(y, classes)
         codes = xp.asarray(codes, device=device(X))
         rows = max(1024, BLOCK_BYTES // (4 * X.shape[1]))
         total = None
         for start in range(0, X.shape[0], rows):
             part = slice(start, min(start + rows, X.shape[0]))
-            weight = None if sample_weight is None else sample_weight[part]
-            block = _block_moments(xp, X[part, :], codes[part], weight, labels)
+            block = cls(labels, *_block_moments(xp, X, codes, weight, len(labels), part))
             total = block if total is None else total + block
         assert total is not None
+        with np.errstate(over="ignore"):
+            if not bool(xp.all(xp.isfinite(total.between_factor() ** 2))):
+                raise ValueError(_why_not_finite(xp, X, 0))
         return total
-
-    @classmethod
-    def from_batches(
-        cls,
-        batches: Iterable[tuple[Array, Array]],
-        classes: Sequence[Any] | None = None,
-        *,
-        progress: bool = False,
-        n_rows: int | None = None,
-    ) -> SourceMoments:
-        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time.
-
-        `progress` draws a line on stderr; `n_rows`, where known, tells it how far there is to go.
-        """
-        if progress:
-            from pro2.linalg.streaming import with_progress
-
-            batches = with_progress(batches, n_rows, "moments")
-        total = None
-        for X, y in batches:
-            part = cls.from_arrays(X, y, classes=classes)
-            total = part if total is None else total + part
-        if total is None:
-            raise ValueError("batches is empty: there is no row to take moments of.")
-        return total
-
-    @classmethod
-    def from_ray(
-        cls,
-        dataset: Any,
-        features: str = "embedding",
-        label: str = "y",
-        classes: Sequence[Any] | None = None,
-        fan_in: int = 8,
-    ) -> SourceMoments:
-        """Moments of a Ray dataset with a vector column `features` and a column `label`, wherever its blocks lie.
-
-        Each block is reduced where it is; what travels is (K + D) x D numbers a block, merged `fan_in` at a time.
-        """
-        from pro2.linalg.streaming import moments_of_dataset
-
-        return moments_of_dataset(dataset, features, label, classes, fan_in)
-
-    def save(self, path: str | Path) -> Path:
-        """Write a safetensors file: all that a site needs to share, and no row of its data."""
-        from pro2.linalg.streaming import save_moments
-
-        return save_moments(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> SourceMoments:
-        """Read what `save` wrote, as NumPy arrays."""
-        from pro2.linalg.streaming import load_moments
-
-        return load_moments(path)
 
     @property
     def n_features(self) -> int:
@@ -156,19 +94,19 @@ class SourceMoments:
         cov += lapack.product(C, array_namespace(C).matrix_transpose(C))
         return cov
 
-    def scaled(self, scale: Array) -> SourceMoments:
+    def scaled(self, scale: Array) -> Self:
         """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
         scale = scale + 0.0 * self.mean[0, :]
         scatter = self.scatter / (scale[:, None] * scale[None, :])
-        return SourceMoments(self.classes, self.weight, self.mean / scale, scatter)
+        return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
-    def __add__(self, other: SourceMoments) -> SourceMoments:
+    def __add__(self, other: Moments) -> Self:
         return self.merge(other)
 
-    def merge(self, other: SourceMoments) -> SourceMoments:
+    def merge(self, other: Moments) -> Self:
         """Moments of both sets of rows together; classes may differ."""
-        if not isinstance(other, SourceMoments):
-            raise TypeError(f"other must be SourceMoments, got {type(other).__name__}.")
+        if not isinstance(other, Moments):
+            raise TypeError(f"other must be moments, got {type(other).__name__}.")
         if other.n_features != self.n_features:
             raise ValueError(f"other has {other.n_features} features, this has {self.n_features}: not one embedding.")
         if self.classes != other.classes:
@@ -180,34 +118,47 @@ class SourceMoments:
         step = other.mean - self.mean
         mean = self.mean + step * (other.weight / safe)[:, None]
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
-        lift = step * xp.sqrt(self.weight * other.weight / safe)[:, None]
+        lift = step * xp.sqrt(self.weight * (other.weight / safe))[:, None]
         scatter = self.scatter + other.scatter
         scatter += lapack.product(xp.matrix_transpose(lift), lift)
-        return SourceMoments(self.classes, weight, mean, scatter)
+        return type(self)(self.classes, weight, mean, scatter)
 
-    def _over(self, classes: tuple[Any, ...]) -> SourceMoments:
+    def _over(self, classes: tuple[Any, ...]) -> Self:
         """The same moments over a larger list of classes; new ones are empty."""
         xp = array_namespace(self.mean)
         zero_w, zero_m = 0.0 * self.weight[:1], 0.0 * self.mean[:1, :]
         at = {c: i for i, c in enumerate(self.classes)}
         weight = [self.weight[at[c] : at[c] + 1] if c in at else zero_w for c in classes]
         mean = [self.mean[at[c] : at[c] + 1, :] if c in at else zero_m for c in classes]
-        return SourceMoments(classes, xp.concat(weight), xp.concat(mean), self.scatter)
+        return type(self)(classes, xp.concat(weight), xp.concat(mean), self.scatter)
 
 
 def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], np.ndarray]:
-    """Labels as (sorted classes, integer codes on the host); unknown labels are an error."""
-    y = y if is_numpy_array(y) or isinstance(y, list) else host(y)
-    found, codes = np.unique(np.asarray(y), return_inverse=True)
+    """Labels as (sorted classes, integer codes on the host); missing, mixed and unknown labels are an error."""
+    labels = np.asarray(y if is_numpy_array(y) or isinstance(y, list) else host(y))
+    if _has_missing(labels):
+        raise ValueError("y has missing labels (NaN or None): give the rows that have a label.")
+    try:
+        found, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
     if classes is None:
         return tuple(found.tolist()), codes.reshape(-1)
-    wanted = np.asarray(list(classes))
-    order = np.argsort(wanted)
-    place = np.clip(np.searchsorted(wanted[order], found), 0, len(wanted) - 1)
-    unknown = found[wanted[order][place] != found]
-    if len(unknown):
-        raise ValueError(f"y has labels {unknown[:5].tolist()} that are not among the classes {wanted[:10].tolist()}.")
-    return tuple(wanted.tolist()), order[place][codes.reshape(-1)]
+    place = {label: i for i, label in enumerate(classes)}
+    unknown = [label for label in found.tolist() if label not in place]
+    if unknown:
+        raise ValueError(f"y has labels {unknown[:5]} that are not among the classes {list(place)[:10]}.")
+    if len(place) < len(classes):
+        raise ValueError(f"classes has {len(classes)} entries, but only {len(place)} different ones.")
+    lookup = np.array([place[label] for label in found.tolist()], dtype=np.int64)
+    return tuple(np.asarray(list(classes)).tolist()), lookup[codes.reshape(-1)]
+
+
+def _has_missing(labels: np.ndarray) -> bool:
+    if labels.dtype.kind == "O":
+        return any(label is None or label != label for label in labels.tolist())
+    return labels.dtype.kind in "fc" and not np.all(np.isfinite(labels))
 
 
 def host(x: Array) -> np.ndarray:
@@ -219,26 +170,57 @@ def host(x: Array) -> np.ndarray:
     return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
 
 
-def _check_rows(X: Array, y: Array, sample_weight: Array | None) -> None:
+def _check_rows(X: Array, y: Array) -> None:
     if X.ndim != 2:
         raise ValueError(f"X must be 2-D (rows, features), got shape {tuple(X.shape)}.")
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise ValueError(f"X is empty: shape {tuple(X.shape)}. Moments need at least one row and one feature.")
-    for name, v in (("y", y), ("sample_weight", sample_weight)):
-        n = X.shape[0] if v is None else v.shape[0] if hasattr(v, "shape") else len(v)
-        if n != X.shape[0]:
-            raise ValueError(f"{name} has {n} entries but X has {X.shape[0]} rows: one is needed per row.")
+    shape = tuple(y.shape) if hasattr(y, "shape") else (len(y),)
+    if shape != (X.shape[0],):
+        raise ValueError(f"y has shape {shape} but X has {X.shape[0]} rows: one label is needed per row.")
 
 
-def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classes: tuple[Any, ...]) -> SourceMoments:
-    """Moments of one block: products in the precision of X (float16 as float32), sums in float64.
+def _checked_weight(xp: Any, sample_weight: Array, X: Array) -> Array:
+    weight = xp.asarray(sample_weight, dtype=xp.float64, device=device(X))
+    if tuple(weight.shape) != (X.shape[0],):
+        raise ValueError(
+            f"sample_weight has shape {tuple(weight.shape)} but X has {X.shape[0]} rows: one is needed per row."
+        )
+    if not bool(xp.all(xp.isfinite(weight))) or bool(xp.any(weight < 0)) or not bool(xp.any(weight > 0)):
+        raise ValueError("sample_weight must be finite, not negative, and not zero for every row.")
+    return weight
+
+
+def _block_moments(
+    xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int, part: slice
+) -> tuple[Array, Array, Array]:
+    """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
+    rows, weight = X[part, :], None if weight is None else weight[part]
+    # the sums show every row that is not finite, at a price that does not grow with the rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        for dtype in dict.fromkeys((_product_dtype(xp, X.dtype), xp.float64)):
+            sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
+            if all(bool(xp.all(xp.isfinite(each))) for each in sums):
+                return sums
+    raise ValueError(_why_not_finite(xp, rows, part.start))
+
+
+def _why_not_finite(xp: Any, rows: Array, start: int) -> str:
+    bad = start + host(xp.any(~xp.isfinite(rows), axis=1)).nonzero()[0]
+    if len(bad):
+        return f"X has NaN or infinite values, first in row {bad[0]}: drop or repair such rows."
+    largest = float(xp.max(xp.abs(rows)))
+    return f"X has values up to {largest:.3g}: their weighted squares overflow. Divide X by a constant first."
+
+
+def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int) -> tuple[Array, Array, Array]:
+    """Products in the precision of X, sums in float64.
 
     Rows are shifted by a reference of their class, and what the reference missed is taken out afterwards: with T the
     class sums of the shifted rows, scatter = C'C - sum_k T_k T_k' / n_k. The reference is the mean of a sample, so the
     correction is a small share of the scatter and cancels nothing, and the rows are read twice, not three times.
     """
-    X = xp.astype(X, _product_dtype(xp, X.dtype), copy=False)
-    member = xp.astype(codes[:, None] == xp.arange(len(classes), device=device(X))[None, :], X.dtype)
+    member = xp.astype(codes[:, None] == xp.arange(n_classes, device=device(X))[None, :], X.dtype)
     member = member if weight is None else member * xp.astype(weight, X.dtype)[:, None]
     total = xp.sum(xp.astype(member, xp.float64), axis=0)
     safe = xp.where(total > 0, total, xp.ones_like(total))
@@ -250,7 +232,7 @@ def _block_moments(xp: Any, X: Array, codes: Array, weight: Array | None, classe
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
     scatter -= lapack.product(xp.matrix_transpose(lift), lift)
-    return SourceMoments(classes, total, mean, scatter)
+    return total, mean, scatter
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array, Moments
 
 RIDGES = (0.1, 1.0, 10.0, 100.0)  # of the source heads, relative to the mean within-class variance
 METRIC_RIDGE = 10.0  # of the whitening: directions with less variance than this keep their scale
@@ -96,7 +96,7 @@ class SourcePrior:
     intercept: float = INTERCEPT
 
     @classmethod
-    def from_moments(cls, moments: SourceMoments) -> SourcePrior:
+    def from_moments(cls, moments: Moments) -> SourcePrior:
         xp = array_namespace(moments.mean)
         n_classes, D = len(moments.classes), moments.n_features
         if n_classes < 2:
@@ -203,7 +203,7 @@ class SourcePrior:
         return coef, constant + 0.5 * weights @ xp.reshape(self.offsets, (-1,))
 
 
-def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tuple[Array, Array, float]:
+def _head(moments: Moments, centre: Array, A: Array, target: float) -> tuple[Array, Array, float]:
     """Discriminant with covariance A, scaled to size `target`: coef (K', D), intercept (K') at centre, natural size."""
     xp = array_namespace(A)
     M = moments.mean - centre
@@ -219,7 +219,7 @@ def _head(moments: SourceMoments, centre: Array, A: Array, target: float) -> tup
     return coef * scale, intercept * scale, _calibration(moments, M, coef) * size / target
 
 
-def _calibration(moments: SourceMoments, M: Array, coef: Array) -> float:
+def _calibration(moments: Moments, M: Array, coef: Array) -> float:
     """What a head must be multiplied by to be calibrated on a Gaussian source: 1 for the unpenalised discriminant.
 
     Along the difference v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over
@@ -243,7 +243,7 @@ def _between_pairs(xp: Any, A: Array) -> Array:
     return own[:, None] + own[None, :] - A - xp.matrix_transpose(A)
 
 
-def _margin(moments: SourceMoments, M: Array, coef: Array, intercept: Array) -> float:
+def _margin(moments: Moments, M: Array, coef: Array, intercept: Array) -> float:
     """Root mean square over source rows of the logit of the true class minus the mean of the others."""
     xp = array_namespace(M)
     n = len(moments.classes)
@@ -257,7 +257,7 @@ def _margin(moments: SourceMoments, M: Array, coef: Array, intercept: Array) -> 
     return math.sqrt(max(float(xp.sum(share * (noise + mean * mean))), 0.0))
 
 
-def _between(moments: SourceMoments, centre: Array) -> Array:
+def _between(moments: Moments, centre: Array) -> Array:
     xp = array_namespace(centre)
     M = (moments.mean - centre) * xp.sqrt(moments.weight / moments.total_weight)[:, None]
     return xp.matrix_transpose(M) @ M
@@ -270,7 +270,7 @@ def _effective(A: Array) -> float:
     return max(1.0, float(xp.sum(xp.linalg.diagonal(A))) ** 2 / square) if square > 0 else 1.0
 
 
-def _gaussian_accuracy(moments: SourceMoments, centre: Array, coef: Array, intercept: Array) -> float:
+def _gaussian_accuracy(moments: Moments, centre: Array, coef: Array, intercept: Array) -> float:
     """Accuracy of a head on the source if its classes were Gaussian: one minus the sum of all pairwise errors."""
     xp = array_namespace(coef)
     n = len(moments.classes)
@@ -286,7 +286,7 @@ def _gaussian_accuracy(moments: SourceMoments, centre: Array, coef: Array, inter
     return min(1.0, max(1.0 / n, 1.0 - wrong))
 
 
-def _spread(moments: SourceMoments, centre: Array, metric: Array) -> float:
+def _spread(moments: Moments, centre: Array, metric: Array) -> float:
     """Mean of (z - centre)' metric (z - centre) over source rows."""
     xp = array_namespace(metric)
     M = moments.mean - centre
@@ -295,7 +295,7 @@ def _spread(moments: SourceMoments, centre: Array, metric: Array) -> float:
     return total if total > 0 else 1.0
 
 
-def _head_spread(moments: SourceMoments, centre: Array, heads: Array, offsets: Array) -> float:
+def _head_spread(moments: Moments, centre: Array, heads: Array, offsets: Array) -> float:
     """Mean over source rows of the squared logits of all heads together."""
     xp = array_namespace(heads)
     H, b = xp.reshape(heads, (-1, heads.shape[-1])), xp.reshape(offsets, (-1,))

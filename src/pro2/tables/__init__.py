@@ -1,1 +1,1 @@
-"""Tables of embeddings, data sets, and the target distributions drawn from them."""
+"""Tables of embeddings, the files and frames they come from, and the few-shot problems drawn from them."""

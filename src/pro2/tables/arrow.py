@@ -1,7 +1,9 @@
-"""Arrow IPC (memory-mapped) and Parquet files of a table.
+"""Arrow IPC (memory-mapped) and Parquet files, and anything in memory that speaks Arrow.
 
-The file has a text column `id`, a fixed-size-list column `embedding` and the typed columns, in one record batch, so
+Our files have a text column `id`, a fixed-size-list column `embedding` and the typed columns, in one record batch, so
 that the embedding is one matrix inside the memory map. The schema metadata key `pro2` holds provenance and digest.
+Columns are read when they are asked for, and validated in full before anyone looks at them: Arrow itself follows
+whatever offsets a file has.
 """
 
 from __future__ import annotations
@@ -10,56 +12,215 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pro2.tables.content import Content, to_json
-from pro2.tables.files import ID_NAMES, choose, damaged, stored
+from pro2.tables.arrow_columns import (
+    is_float,
+    is_list,
+    is_number,
+    is_supported,
+    is_text,
+    list_width,
+    matrices,
+    pyarrow,
+    to_arrow,
+    to_numpy,
+)
+from pro2.tables.columns import as_column
+from pro2.tables.content import Content, ready
+from pro2.tables.digest import stored, to_json
+from pro2.tables.errors import TableError, check_size, first_line
+from pro2.tables.layout import ID_NAMES, choose
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 _META = b"pro2"
+Load = Callable[[], np.ndarray]
 
 
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise ImportError("Arrow and Parquet files need pyarrow: pip install 'pro2[table]'") from error
-    return pyarrow
+class Source(NamedTuple):
+    """Arrow columns that are read by name."""
+
+    schema: Any
+    n_rows: int
+    read: Callable[[list[str]], Any]
+    origin: str
+
+    def table(self, names: list[str]) -> Any:
+        """Some columns, validated in full."""
+        table = self.read(names)
+        table.validate(full=True)
+        return table
+
+    def column(self, name: str) -> np.ndarray:
+        """One column as NumPy."""
+        return to_numpy(self.table([name]).column(name), name, self.origin)
+
+
+# ---- reading
 
 
 def read_arrow(path: Path, embedding: str | None) -> Content:
     """Open an Arrow IPC file (or stream, as Hugging Face datasets writes it) without reading its rows."""
-    pa = _pyarrow()
-    try:
-        source = pa.memory_map(str(path))
-        with path.open("rb") as file:
-            is_file = file.read(6) == b"ARROW1"
-        table = (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(path, _first_line(error)) from error
-    return _content(table, embedding, path)
+    return content_of(open_ipc(path), embedding)
+
+
+def open_ipc(path: Path) -> Source:
+    """Columns of an Arrow file or stream; those that are not compressed stay in the memory map."""
+    pa = pyarrow()
+    # One map for all reads: it stays on this file, even when another one takes its name.
+    mapped = pa.memory_map(str(path))
+    opener = pa.ipc.open_file if mapped.read(6) == b"ARROW1" else pa.ipc.open_stream
+
+    def opened(**options: Any) -> Any:
+        mapped.seek(0)
+        return opener(mapped, **options)
+
+    schema, packed = opened().schema, _is_packed(opened)
+
+    def read(names: list[str]) -> Any:
+        # Only what is asked for is unpacked. A file that is not packed is read whole, which costs nothing: a part of it
+        # would be copied out of the map.
+        if not packed:
+            return opened().read_all().select(names)
+        fields = [schema.get_field_index(name) for name in names]
+        return opened(options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
+
+    return Source(schema, read(schema.names[:1]).num_rows, read, str(path))
+
+
+def _is_packed(opened: Callable[..., Any]) -> bool:
+    """Whether the first rows needed memory of their own, and so were compressed: Arrow does not tell in another way."""
+    pool = pyarrow().system_memory_pool()
+    before = pool.bytes_allocated()
+    reader = opened(memory_pool=pool)
+    is_file = hasattr(reader, "num_record_batches")
+    batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader
+    return next(iter(batches), None) is not None and pool.bytes_allocated() > before
 
 
 def read_parquet(path: Path, embedding: str | None) -> Content:
-    pa = _pyarrow()
-    import pyarrow.parquet
+    """Open a Parquet file; a column is unpacked when it is asked for."""
+    pyarrow()
+    import pyarrow.parquet as pq
 
+    # ParquetFile and not read_table: the latter would read partitions out of folder names.
+    schema = pq.ParquetFile(path).schema_arrow
+    # Repeated text stays one text: a caption in a million rows is stored once, and unpacked it would fill the memory.
+    texts = [field.name for field in schema if is_text(field.type)]
+    file = pq.ParquetFile(path, memory_map=True, read_dictionary=texts, page_checksum_verification=True)
+
+    def read(names: list[str]) -> Any:
+        kinds = [schema.field(name).type for name in names]
+        check_size(path, names[0], file.metadata.num_rows * sum(map(_row_bytes, kinds)))
+        if not any(map(_is_ragged, kinds)):
+            return file.read(columns=names)
+        # How much such a column unpacks to shows only on the way.
+        batches, size = [], 0
+        for batch in file.iter_batches(columns=names):
+            batches.append(batch)
+            size += batch.nbytes
+            check_size(path, names[0], size)
+        return pyarrow().Table.from_batches(batches) if batches else schema.empty_table().select(names)
+
+    return content_of(Source(schema, file.metadata.num_rows, read, str(path)), embedding)
+
+
+def _is_ragged(kind: Any) -> bool:
+    return is_list(kind) and not pyarrow().types.is_fixed_size_list(kind)
+
+
+def _row_bytes(kind: Any) -> int:
+    """Bytes of one row in memory, as far as its type tells."""
+    fixed = is_list(kind) and not _is_ragged(kind)
+    return kind.list_size * max(1, kind.value_type.bit_width // 8) if fixed else 8
+
+
+def read_memory(data: Any, embedding: str | None, origin: str) -> Content:
+    """A pyarrow table, or whatever hands its rows out as an Arrow stream."""
     try:
-        # ParquetFile and not read_table: the latter would read partitions out of folder names.
-        table = pyarrow.parquet.ParquetFile(path, memory_map=True).read()
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(path, _first_line(error)) from error
-    return _content(table, embedding, path)
+        table = pyarrow().table(data).combine_chunks()
+    except (ValueError, TypeError) as error:  # Arrow's own errors are both
+        raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
+    return content_of(Source(table.schema, table.num_rows, table.select, origin), embedding)
+
+
+def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] | None = None) -> Content:
+    """The lazy table over some Arrow columns, and more columns that come from elsewhere."""
+    names, origin = source.schema.names, source.origin
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TableError(f"{origin} has two columns called {twice!r}; rename one")
+    chosen, meta = _chosen(source.schema, embedding, origin)
+    width, dtype, blocks = _embedding(source, chosen)
+    id_name = next((each for each in ID_NAMES if each in names), None)
+    columns, skipped = _columns(source, {*chosen, id_name})
+    provenance, digest = stored(meta, origin)
+    return Content(
+        (source.n_rows, width),
+        dtype,
+        blocks=blocks,
+        ids=lambda: None if id_name is None else source.column(id_name),
+        columns={**columns, **(more or {})},
+        provenance=provenance,
+        digest=digest,
+        skipped=skipped,
+        origin=origin,
+    )
+
+
+def _chosen(schema: Any, embedding: str | None, origin: str) -> tuple[list[str], Mapping[str, str]]:
+    """Names of the embedding's column or columns, and what pro2 wrote beside them."""
+    raw = (schema.metadata or {}).get(_META)
+    lists = [field.name for field in schema if is_list(field.type) and is_float(field.type.value_type)]
+    if raw is not None and embedding is None and "embedding" in lists:
+        embedding = "embedding"
+    numbers = {field.name: is_float(field.type) for field in schema if is_number(field.type)}
+    found = ", ".join(f"{field.name} {field.type}" for field in list(schema)[:50])
+    return choose(lists, numbers, embedding, found, origin), json.loads(raw) if raw is not None else {}
+
+
+def _embedding(source: Source, names: list[str]) -> tuple[int, np.dtype, Callable[[], list[np.ndarray]]]:
+    """Width, type, and the function that reads the embedding."""
+    kinds = [source.schema.field(name).type for name in names]
+    if not is_list(kinds[0]):
+        types = [np.dtype(kind.to_pandas_dtype()) for kind in kinds]
+        dtype = np.result_type(*types, *([] if all(t.kind == "f" for t in types) else [np.float32]))
+        return len(names), dtype, lambda: [_side_by_side(source, names, dtype)]
+    dtype, name = np.dtype(kinds[0].value_type.to_pandas_dtype()), names[0]
+    if pyarrow().types.is_fixed_size_list(kinds[0]):
+        return kinds[0].list_size, dtype, lambda: matrices(source.table([name]).column(name), name, source.origin)
+    lists = source.table([name]).column(name)  # only its rows tell how wide it is
+    return list_width(lists, name, source.origin), dtype, ready(matrices(lists, name, source.origin))
+
+
+def _side_by_side(source: Source, names: list[str], dtype: np.dtype) -> np.ndarray:
+    """One column per dimension as one matrix; a missing number is NaN, which verification names by its id."""
+    table = source.table(names)
+    X = np.empty((table.num_rows, len(names)), dtype=dtype)
+    for j, name in enumerate(names):
+        X[:, j] = as_column(name, to_numpy(table.column(name), name, source.origin), len(X))
+    return X
+
+
+def _columns(source: Source, taken: set[str | None]) -> tuple[dict[str, Load], dict[str, str]]:
+    """How to read each column that a table can hold, and why the others are left out."""
+    left = [field for field in source.schema if field.name not in taken]
+    columns: dict[str, Load] = {f.name: partial(source.column, f.name) for f in left if is_supported(f.type)}
+    reason = "its type {} is not bool, integer, float, text or a list of numbers"
+    return columns, {field.name: reason.format(field.type) for field in left if field.name not in columns}
+
+
+# ---- writing
 
 
 def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write one record batch; a memory-mapped embedding passes through without being loaded."""
-    pa = _pyarrow()
-    batch = _batch(table, meta)
+    pa = pyarrow()
+    batch = to_batch(table, meta)
     # 64-bit lengths: the values of one batch may be more than 2^31, and one batch keeps the matrix in one piece.
     options = pa.ipc.IpcWriteOptions(allow_64bit=True)
     with pa.ipc.new_file(file, batch.schema, options=options) as writer:
@@ -67,153 +228,17 @@ def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes])
 
 
 def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    pa = _pyarrow()
-    import pyarrow.parquet
+    """Write with a checksum per page, so that a damaged page is refused before it is unpacked."""
+    pa = pyarrow()
+    import pyarrow.parquet as pq
 
-    pyarrow.parquet.write_table(pa.Table.from_batches([_batch(table, meta)]), file)
+    pq.write_table(pa.Table.from_batches([to_batch(table, meta)]), file, write_page_checksum=True)
 
 
-def _batch(table: EmbeddingTable, meta: Mapping[str, str]) -> Any:
-    pa = _pyarrow()
+def to_batch(table: EmbeddingTable, meta: Mapping[str, str]) -> Any:
+    """The whole table as one Arrow record batch."""
+    pa = pyarrow()
     parts = {"id": table.ids, "embedding": table.embeddings, **table.columns}
-    arrays = [_to_arrow(values) for values in parts.values()]
-    fields = [pa.field(name, array.type, nullable=False) for name, array in zip(parts, arrays)]
+    arrays = [to_arrow(values) for values in parts.values()]
+    fields = [pa.field(name, array.type, nullable=array.null_count > 0) for name, array in zip(parts, arrays)]
     return pa.record_batch(arrays, schema=pa.schema(fields, metadata={_META: to_json(dict(meta)).encode()}))
-
-
-def _to_arrow(values: np.ndarray) -> Any:
-    pa = _pyarrow()
-    if values.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    return pa.array(values.tolist(), pa.string()) if values.dtype.kind == "U" else pa.array(values)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _content(table: Any, embedding: str | None, path: Path) -> Content:
-    raw = (table.schema.metadata or {}).get(_META)
-    meta = _metadata(raw, path)
-    candidates = [field.name for field in table.schema if _is_embedding(field.type)]
-    if raw is not None and embedding is None and "embedding" in candidates:
-        embedding = "embedding"
-    found = ", ".join(f"{field.name} {field.type}" for field in table.schema)
-    name = choose(candidates, embedding, found, path)
-    shape, dtype, blocks = _embedding(table.column(name), name, path)
-    id_name = next((each for each in ID_NAMES if each in table.column_names), None)
-    columns, skipped = _columns(table, {name, id_name})
-    provenance, digest, sealed = stored(meta, path)
-    return Content(
-        shape,
-        dtype,
-        blocks=blocks,
-        ids=lambda: None if id_name is None else _to_numpy(table.column(id_name)),
-        columns=columns,
-        provenance=provenance,
-        digest=digest,
-        validate=partial(_validate, table, sealed, path),
-        skipped=skipped,
-        origin=str(path),
-    )
-
-
-def _metadata(raw: bytes | None, path: Path) -> dict[str, str]:
-    try:
-        return json.loads(raw) if raw is not None else {}
-    except ValueError as error:
-        raise damaged(path, f"unreadable metadata: {error}") from error
-
-
-def _validate(table: Any, sealed: Callable[[], None], path: Path) -> None:
-    pa = _pyarrow()
-    sealed()
-    try:
-        table.validate(full=True)
-    except (pa.ArrowException, ValueError) as error:
-        raise damaged(path, _first_line(error)) from error
-
-
-def _columns(table: Any, taken: set[str | None]) -> tuple[dict[str, Callable[[], np.ndarray]], dict[str, str]]:
-    columns: dict[str, Callable[[], np.ndarray]] = {}
-    skipped: dict[str, str] = {}
-    for field in table.schema:
-        if field.name in taken:
-            continue
-        if _is_supported(field.type):
-            columns[field.name] = partial(_to_numpy, table.column(field.name))
-        else:
-            skipped[field.name] = f"its type {field.type} is not bool, integer, float, text or a list of numbers"
-    return columns, skipped
-
-
-def _is_list(kind: Any) -> bool:
-    types = _pyarrow().types
-    return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
-
-
-def _is_embedding(kind: Any) -> bool:
-    return _is_list(kind) and bool(_pyarrow().types.is_floating(kind.value_type))
-
-
-def _is_number(kind: Any) -> bool:
-    types = _pyarrow().types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def _is_text(kind: Any) -> bool:
-    types = _pyarrow().types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_supported(kind: Any) -> bool:
-    if _pyarrow().types.is_dictionary(kind):
-        kind = kind.value_type
-    return _is_number(kind) or _is_text(kind) or (_is_list(kind) and _is_number(kind.value_type))
-
-
-def _embedding(column: Any, name: str, path: Path) -> tuple[tuple[int, int], np.dtype, Callable[[], list[np.ndarray]]]:
-    width = _width(column, name, path)
-    if column.null_count:
-        raise ValueError(f"{column.null_count} rows of {name!r} in {path} have no embedding; drop them or embed again")
-    dtype = np.dtype(column.type.value_type.to_pandas_dtype())
-    return (len(column), width), dtype, lambda: [_matrix(chunk, width, name) for chunk in column.chunks]
-
-
-def _width(column: Any, name: str, path: Path) -> int:
-    if _pyarrow().types.is_fixed_size_list(column.type):
-        return int(column.type.list_size)
-    import pyarrow.compute
-
-    bounds = pyarrow.compute.min_max(pyarrow.compute.list_value_length(column)).as_py()
-    if bounds["min"] != bounds["max"]:
-        raise ValueError(f"{name!r} in {path} has {bounds['min']} to {bounds['max']} values a row; expected one width")
-    return int(bounds["max"] or 0)
-
-
-def _matrix(chunk: Any, width: int, name: str) -> np.ndarray:
-    if _pyarrow().types.is_fixed_size_list(chunk.type):
-        values = chunk.values.slice(chunk.offset * width, len(chunk) * width)  # no pass over the rows, unlike flatten
-    else:
-        values = chunk.flatten()
-    if values.null_count:
-        raise ValueError(f"{name!r} holds {values.null_count} missing numbers; fill them or drop those rows")
-    return values.to_numpy(zero_copy_only=values.type.bit_width != 1).reshape(-1, width)
-
-
-def _to_numpy(column: Any) -> np.ndarray:
-    """One column as NumPy: numbers without a copy where there is one block; missing numbers become NaN."""
-    if _pyarrow().types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if _is_list(column.type):
-        width = _width(column, "a list column", Path("this file"))
-        blocks = [_matrix(chunk, width, "a list column") for chunk in column.chunks]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-    if _is_text(column.type):
-        return np.array(["" if value is None else value for value in column.to_pylist()], dtype=str)
-    if column.num_chunks == 1 and not column.null_count and not _pyarrow().types.is_boolean(column.type):
-        return column.chunk(0).to_numpy()
-    if column.null_count and _pyarrow().types.is_boolean(column.type):
-        column = column.cast("int8")
-    return column.to_numpy()

@@ -1,91 +1,30 @@
-"""What a table holds, before anyone looks at it: lazy parts, their checks and one digest over all of them."""
+"""What a table holds, before anyone looks at it: lazy parts, and the one pass that verifies all of them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from pro2.tables.columns import as_column, as_ids, check_unique, read_only
+from pro2.tables.digest import Digest
+from pro2.tables.errors import TableError, damaged, reading
+
 RESERVED = ("id", "embedding", "embeddings", "pro2")  # what the files themselves use
-_KINDS = "biufU"
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written; the array it came from keeps its own flags."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
-def as_text(name: str, values: np.ndarray) -> np.ndarray:
-    """Object and bytes arrays as fixed-width text; anything that is not text is refused with its row."""
-    if values.dtype.kind == "S":
-        return np.char.decode(values, "utf-8")
-    for row, value in enumerate(values.flat):
-        if not isinstance(value, str):
-            raise ValueError(
-                f"column {name!r} holds {value!r} ({type(value).__name__}) at row {row} among text; "
-                "give every row a value of one type (bool, integer, float or text)"
-            )
-    return np.asarray(values, dtype=str)
-
-
-def as_column(name: str, values: Any, n_rows: int) -> np.ndarray:
-    """Check one typed column: bool, integer, float or text; one value a row, or one short row of numbers."""
-    array = np.asarray(values)
-    if array.dtype.kind in "OST":
-        array = as_text(name, array)
-    if array.dtype.kind not in _KINDS:
-        raise ValueError(
-            f"column {name!r} has dtype {array.dtype}; a table holds bool, integer, float and text columns: "
-            "convert it first (dates: .astype(str))"
-        )
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.dtype.kind == "U"):
-        raise ValueError(f"column {name!r} has shape {array.shape}; expected ({n_rows},) or a short numeric (n, k)")
-    if len(array) != n_rows:
-        raise ValueError(f"column {name!r} has {len(array)} rows, the embeddings have {n_rows}; give one value a row")
-    return read_only(array.astype(array.dtype.newbyteorder("="), copy=False))
-
-
-def as_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Ids as text; without any, the row numbers."""
-    if ids is None:
-        return read_only(np.arange(n_rows).astype(str))
-    array = np.asarray(ids)
-    array = array.astype(str) if array.size == 0 else array
-    if array.ndim != 1 or array.dtype.kind not in "iuUSOT":
-        raise ValueError(f"ids must be a list of texts or integers, found shape {array.shape}, dtype {array.dtype}")
-    array = as_text("id", array) if array.dtype.kind in "OST" else array.astype(str, copy=False)
-    if len(array) != n_rows:
-        raise ValueError(f"ids has {len(array)} entries, the embeddings have {n_rows} rows; give one id a row")
-    return read_only(array)
+BATCH = 8192
 
 
 def as_embeddings(embeddings: Any) -> np.ndarray:
-    """A finite-shaped (n, D) floating matrix, C-ordered so that its rows can be written and hashed as they are."""
+    """A (n, D) floating matrix, C-ordered so that its rows can be written and hashed as they are."""
     array = np.asarray(embeddings)
     if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise ValueError(
+        raise TableError(
             f"embeddings must be a (rows, width) array of float16, float32 or float64, "
             f"found shape {array.shape}, dtype {array.dtype}; reshape it or use .astype('float32')"
         )
     return read_only(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
-
-
-def check_unique(ids: np.ndarray, what: str) -> None:
-    """Ids name rows: two rows under one name cannot be told apart."""
-    unique, counts = np.unique(ids, return_counts=True)
-    if len(unique) < len(ids):
-        twice = unique[counts > 1]
-        raise ValueError(
-            f"{what} repeats {len(twice)} id(s), e.g. {str(twice[0])!r} {counts.max()} times; "
-            "ids must be unique: use the relative image path, or drop the repeated rows"
-        )
 
 
 class Content:
@@ -103,8 +42,6 @@ class Content:
         Where the rows come from; JSON values.
     digest : str or None
         As stored in the file; None when the file carries none.
-    validate : callable
-        Deep structural check of the file, run by ``EmbeddingTable.verify``.
     skipped : mapping of name to reason
         What the file holds and a table does not.
     """
@@ -118,20 +55,24 @@ class Content:
         columns: Mapping[str, Callable[[], np.ndarray]],
         provenance: Mapping[str, Any] | None = None,
         digest: str | None = None,
-        validate: Callable[[], None] = lambda: None,
         skipped: Mapping[str, str] | None = None,
         origin: str = "this table",
     ) -> None:
-        self.shape, self.dtype, self.origin, self.digest = shape, dtype, origin, digest
+        self.shape, self.dtype, self.origin, self.stored = shape, dtype, origin, digest
         self._blocks, self._ids = blocks, ids
         # A foreign file may hold two embeddings; the one not chosen must not take the place of the other when saved.
         self._columns = {f"{name}_column" if name in RESERVED else name: get for name, get in columns.items()}
         self._cache: dict[str, np.ndarray] = {}
-        self.provenance, self.validate, self.skipped = dict(provenance or {}), validate, dict(skipped or {})
+        self.provenance, self.skipped = dict(provenance or {}), dict(skipped or {})
 
     @cached_property
     def blocks(self) -> list[np.ndarray]:
-        return [read_only(block) for block in self._blocks()]
+        with reading(self.origin):
+            blocks = [read_only(block) for block in self._blocks()]
+            n_rows = sum(map(len, blocks))
+            if n_rows != self.shape[0]:
+                raise damaged(self.origin, f"{n_rows} rows of embeddings where {self.shape[0]} are declared")
+            return blocks
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -147,7 +88,18 @@ class Content:
 
     @cached_property
     def ids(self) -> np.ndarray:
-        return as_ids(self._ids(), self.shape[0])
+        """Text, unique: two rows under one name are refused."""
+        with reading(self.origin):
+            ids = as_ids(self._ids(), self.shape[0])
+            check_unique(ids, self.origin)
+            return ids
+
+    def check_ids(self) -> None:
+        """Refuse repeated ids now; row numbers that stand in for ids are not made for it."""
+        with reading(self.origin):
+            given = self._ids()
+        if given is not None:
+            self.ids  # noqa: B018 - read for its check
 
     @property
     def names(self) -> list[str]:
@@ -155,8 +107,28 @@ class Content:
 
     def column(self, name: str) -> np.ndarray:
         if name not in self._cache:
-            self._cache[name] = as_column(name, self._columns[name](), self.shape[0])
+            self._cache[name] = self._load(name)
         return self._cache[name]
+
+    def _load(self, name: str) -> np.ndarray:
+        if name in self._cache:
+            return self._cache[name]
+        with reading(self.origin):
+            return as_column(name, self._columns[name](), self.shape[0])
+
+    @cached_property
+    def verified(self) -> tuple[str, np.ndarray]:
+        """One pass over everything: the digest, which is that of the file, and the rows that are not finite."""
+        digest = Digest(self.shape, self.dtype)
+        bad: list[int] = []
+        for X, span in self.spans(BATCH):
+            digest.rows(X)
+            bad += (span.start + not_finite(X)).tolist()
+        # Columns pass through one at a time and are not kept: a caption nobody asks for costs no memory.
+        computed = digest.columns(self.names, lambda name: self.ids if name == "id" else self._load(name))
+        if self.stored not in (None, computed):
+            raise damaged(self.origin, "its content does not match the digest stored with it")
+        return computed, np.array(bad, dtype=np.intp)
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """Embedding rows by number, touching only the blocks that hold them."""
@@ -177,54 +149,14 @@ class Content:
                 yield part, slice(int(start) + first, int(start) + first + len(part))
 
 
-def text_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Text as (offsets, UTF-8 bytes): one meaning whatever the width of the array."""
-    encoded = [str(value).encode() for value in values]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(value) for value in encoded], out=offsets[1:])
-    return offsets, np.frombuffer(b"".join(encoded), dtype=np.uint8)
+def ready(values: Any) -> Callable[[], Any]:
+    """A part that is there already, for a content that takes functions."""
+    return lambda: values
 
 
-def bytes_text(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """Inverse of `text_bytes`."""
-    raw = data.tobytes()
-    return np.array([raw[a:b].decode() for a, b in pairwise(offsets.tolist())], dtype=str)
-
-
-def digest_of(
-    blocks: Iterable[np.ndarray], shape: Sequence[int], ids: np.ndarray, columns: Mapping[str, np.ndarray]
-) -> str:
-    """SHA-256 over rows, ids and columns: the same for every file format and every cut into blocks."""
-    state = hashlib.sha256()
-    blocks = iter(blocks)
-    first = next(blocks, np.empty((0, shape[1]), dtype=np.float32))
-    state.update(_header("embedding", first.dtype, tuple(shape)))
-    state.update(_raw(first))
-    for block in blocks:
-        state.update(_raw(block))
-    # Sorted, because not every format keeps the order of its columns.
-    for name, values in [("id", ids), *sorted(columns.items())]:
-        parts = text_bytes(values) if values.dtype.kind == "U" else (values,)
-        state.update(_header(name, np.dtype(str) if len(parts) == 2 else values.dtype, values.shape))
-        for part in parts:
-            state.update(_raw(part))
-    return "sha256:" + state.hexdigest()
-
-
-def seal_of(digest: str, provenance: Mapping[str, Any]) -> str:
-    """A short checksum over the digest and the provenance, so that edited metadata is noticed too."""
-    return hashlib.sha256(f"{digest}\n{to_json(provenance)}".encode()).hexdigest()[:16]
-
-
-def to_json(value: Any) -> str:
-    """JSON with sorted keys: equal contents give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _header(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    return to_json([name, dtype.kind if dtype.kind == "U" else dtype.str, list(shape)]).encode()
-
-
-def _raw(array: np.ndarray) -> memoryview:
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
+def not_finite(X: np.ndarray) -> np.ndarray:
+    """Numbers of the rows with NaN or infinity."""
+    # They show in the extremes, which cost less than a test of every number.
+    if not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(~np.isfinite(X).all(axis=1))

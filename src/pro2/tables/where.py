@@ -1,61 +1,59 @@
 """Row filters as text: ``split == 0 and y != place``. Parsed into comparisons, never evaluated as Python.
 
-Grammar::
-
-    any     = all ("or" all)*
-    all     = term ("and" term)*
-    term    = "not" term | "(" any ")" | side (op side | ["not"] "in" "[" value ("," value)* "]")?
-    side    = column | `column with spaces` | number | 'text' | True | False
+Columns and values are taken out first, so that Python's parser sees numbered placeholders, operators and brackets only;
+of its tree a few kinds of node are accepted, and everything else is an error. Limits: a million characters, a hundred
+nested parts, forty characters in a number.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
 import operator
 import re
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pro2.tables.columns import filled
+from pro2.tables.errors import TableError
+
 Columns = Callable[[str], np.ndarray]
 Mask = Callable[[Columns], np.ndarray]
 
+_LONGEST, _DEEPEST, _DIGITS = 10**6, 100, 40
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<number>[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)(?![\w.]))
+    r"""(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?(?![\w.]))
         |(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
         |(?P<quoted>`[^`]+`)
-        |(?P<op>==|!=|<=|>=|<|>)
-        |(?P<mark>[()\[\],])
-        |(?P<word>[^\W]\w*(?:\.\w+)*))""",
-    re.VERBOSE,
+        |(?P<mark>==|!=|<=|>=|<|>|[()\[\],])
+        |(?P<word>[^\W\d]\w*(?:\.\w+)*)
+        |(?P<space>\s+)""",
+    re.VERBOSE | re.DOTALL,
 )
-_COMPARE = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_DEEPEST = 100  # nesting beyond any honest filter; keeps a hostile text from exhausting the stack
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-    at: int
+_KEPT = ("and", "or", "not", "in")
+_CONSTANTS = {"True": True, "False": False, "None": None}
+_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
 
 
 class _Side(NamedTuple):
+    """A column by name, or a value."""
+
     name: str | None
-    value: Any
+    value: Any = None
 
-    def get(self, columns: Columns) -> Any:
-        return self.value if self.name is None else columns(self.name)
-
-    def label(self) -> str:
+    def __str__(self) -> str:
         return repr(self.value) if self.name is None else f"column {self.name!r}"
+
+    @property
+    def is_none(self) -> bool:
+        return self.name is None and self.value is None
 
 
 def parse(expression: str, names: Sequence[str]) -> Mask:
@@ -65,184 +63,191 @@ def parse(expression: str, names: Sequence[str]) -> Mask:
     ----------
     expression : str
         Comparisons (``==  !=  <  <=  >  >=``) and ``in [..]`` over columns, joined by ``and``, ``or``, ``not`` and
-        parentheses. Text values need quotes; a column name that is not a plain word goes in backticks.
+        parentheses. Text values need quotes; a column name that is not a plain word goes in backticks. ``None`` stands
+        for a missing value.
     names : sequence of str
         The columns that may appear.
     """
     if not isinstance(expression, str) or not expression.strip():
-        raise ValueError(f'where expects a filter such as "split == 0 and y != place", found {expression!r}')
-    parser = _Parser(expression, list(names))
-    mask = parser.any_of()
-    if parser.next is not None:
-        raise parser.error(f"cannot read {parser.next.text!r}", "'and', 'or' or the end")
-    return mask
+        raise TableError(f'where expects a filter such as "split == 0 and y != place", found {expression!r}')
+    if len(expression) > _LONGEST:
+        raise TableError(f"where: a filter of {len(expression):,} characters; the limit is {_LONGEST:,}")
+    return _Filter(expression.strip(), names).mask
 
 
 def close_names(name: str, names: Sequence[str]) -> str:
-    """`; did you mean ...?` followed by what there is."""
+    """`did you mean ...?` followed by what there is."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(map(repr, near))}? " if near else ""
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return f"{hint}columns are: {listed or 'none'}"
 
 
-class _Parser:
-    def __init__(self, expression: str, names: list[str]) -> None:
-        self.expression, self.names, self.depth = expression, names, 0
-        self.tokens, self.position = list(_tokens(expression)), 0
+class _Filter:
+    """A filter on its way from text to a mask."""
 
-    @property
-    def next(self) -> Token | None:
-        return self.tokens[self.position] if self.position < len(self.tokens) else None
+    def __init__(self, expression: str, names: Sequence[str]) -> None:
+        self.expression, self.names, self.known = expression, names, set(names)
+        self.sides: list[_Side] = []
+        tokens = list(self._tokens())
+        try:
+            tree = ast.parse("".join(piece for piece, _ in tokens).rstrip(), mode="eval")
+        except SyntaxError as error:
+            raise self._misread(tokens, error.offset or 0) from None
+        self.mask = self._mask(tree.body)
 
-    def error(self, found: str, expected: str) -> ValueError:
-        at = self.next.at if self.next else len(self.expression)
-        return ValueError(f"where: {found} at character {at + 1} of {self.expression!r}; expected {expected}")
+    def _wrong(self, found: str, expected: str) -> TableError:
+        shown = self.expression if len(self.expression) <= 200 else f"{self.expression[:200]}..."
+        return TableError(f"where: {found} in {shown!r}; expected {expected}")
 
-    def accept(self, *texts: str) -> str | None:
-        token = self.next
-        if token is None or token.kind in ("text", "quoted") or token.text not in texts:
-            return None
-        self.position += 1
-        return token.text
+    def _tokens(self) -> Iterator[tuple[str, int]]:
+        """Pieces of Python with `s0`, `s1`, ... for columns and values, each with its place in the filter."""
+        at = brackets = nots = 0
+        while at < len(self.expression):
+            match = _TOKEN.match(self.expression, at)
+            if match is None:
+                raise self._wrong(f"cannot read {self.expression[at : at + 10]!r}", "columns, numbers and quoted text")
+            text, kind = match.group(), str(match.lastgroup)
+            if kind in ("mark", "space") or text in _KEPT:
+                yield (" " if kind == "space" else f"{text} "), at
+            else:
+                self.sides.append(self._column_or_value(kind, text))
+                yield f"s{len(self.sides) - 1} ", at
+            # What cannot nest deeply cannot exhaust a stack: brackets, and one "not" after the other.
+            brackets += (text in "([") - (text in ")]") if kind == "mark" else 0
+            nots = nots + 1 if text == "not" else nots if kind == "space" else 0
+            if brackets + nots > _DEEPEST:
+                raise self._wrong(f"more than {_DEEPEST} nested parts", "a simpler filter")
+            at = match.end()
 
-    def expect(self, text: str) -> None:
-        if self.accept(text) is None:
-            raise self.error(f"found {self.next.text!r}" if self.next else "the filter ends", repr(text))
+    def _column_or_value(self, kind: str, text: str) -> _Side:
+        if kind == "number":
+            if len(text) > _DIGITS:
+                raise self._wrong(f"a number of {len(text):,} characters", f"at most {_DIGITS}; quote it if it is text")
+            return _Side(None, float(text) if re.search(r"[.eE]", text) else int(text))
+        if kind == "text":
+            return _Side(None, re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL))
+        name = text.strip("`") if kind == "quoted" else text
+        if name in self.known:
+            return _Side(name)
+        if kind == "word" and name in _CONSTANTS:
+            return _Side(None, _CONSTANTS[name])
+        hint = close_names(name, self.names)
+        raise TableError(f"where: no column {name!r}; {hint}. A text value needs quotes: '{name}'")
 
-    def any_of(self) -> Mask:
-        return self._joined(self.all_of, "or", np.logical_or)
+    def _misread(self, tokens: list[tuple[str, int]], offset: int) -> TableError:
+        """What Python's parser stumbled over, in the words of the filter; it counts characters from 1, 0 is the end."""
+        pieces = [piece.strip() for piece, _ in tokens]
+        for opening, closing in ("()", "[]"):
+            if pieces.count(opening) > pieces.count(closing):
+                return self._wrong(f"found {opening!r} without its end", repr(closing))
+        ends = list(accumulate(len(piece) for piece, _ in tokens))
+        number = bisect_left(ends, offset) if offset else len(ends)
+        if number == len(ends):
+            return self._wrong("the filter ends", "a column or a value")
+        at = tokens[number][1]
+        found = self.expression[at:].split()[0][:40]
+        return self._wrong(f"cannot read {found!r} at character {at + 1}", "a comparison, 'and', 'or' or the end")
 
-    def all_of(self) -> Mask:
-        return self._joined(self.term, "and", np.logical_and)
+    def _mask(self, node: ast.expr) -> Mask:
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                masks = [self._mask(each) for each in values]
+                join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+                return lambda columns: join.reduce([mask(columns) for mask in masks])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                inner = self._mask(operand)
+                return lambda columns: ~inner(columns)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._comparison(self._side(left), op, right)
+            case ast.Compare():
+                raise self._wrong("a chain of comparisons", "two comparisons joined by 'and'")
+            case _:
+                return self._bare(self._side(node))
 
-    def _joined(self, part: Callable[[], Mask], word: str, join: Callable[..., np.ndarray]) -> Mask:
-        masks = [part()]
-        while self.accept(word):
-            masks.append(part())
-        return masks[0] if len(masks) == 1 else lambda columns: join.reduce([mask(columns) for mask in masks])  # type: ignore[attr-defined]
+    def _side(self, node: ast.expr) -> _Side:
+        if not isinstance(node, ast.Name):
+            raise self._wrong(f"cannot read a {type(node).__name__.lower()}", "a column or a value")
+        return self.sides[int(node.id[1:])]
 
-    def term(self) -> Mask:
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise self.error(f"more than {_DEEPEST} nested parts", "a simpler filter")
-        mask = self._negated() or self._grouped() or self._comparison()
-        self.depth -= 1
-        return mask
-
-    def _negated(self) -> Mask | None:
-        if not self.accept("not"):
-            return None
-        mask = self.term()
-        return lambda columns: ~mask(columns)
-
-    def _grouped(self) -> Mask | None:
-        if not self.accept("("):
-            return None
-        mask = self.any_of()
-        self.expect(")")
-        return mask
-
-    def _comparison(self) -> Mask:
-        left = self.side()
-        if self.accept("not"):
-            self.expect("in")
-            inside = self._membership(left)
-            return lambda columns: ~inside(columns)
-        if self.accept("in"):
-            return self._membership(left)
-        symbol = self.accept(*_COMPARE)
-        if symbol is None:
-            return self._bare(left)
-        right = self.side()
-        if self.next and self.next.text in _COMPARE:
-            raise self.error("a chain of comparisons", "two comparisons joined by 'and'")
-        if left.name is None and right.name is None:
-            raise self.error(f"{left.label()} {symbol} {right.label()} compares two values", "a column on one side")
-        return lambda columns: _compare(_COMPARE[symbol], left, right, columns)
+    def _comparison(self, left: _Side, op: ast.cmpop, right: ast.expr) -> Mask:
+        if isinstance(op, ast.In | ast.NotIn):
+            inside = self._membership(left, right)
+            return inside if isinstance(op, ast.In) else lambda columns: ~inside(columns)
+        compare, other = _COMPARE[type(op)], self._side(right)
+        if left.name is None and other.name is None:
+            raise self._wrong(f"{left} and {other} are two values", "a column on one side")
+        return lambda columns: _compare(compare, left, other, columns)
 
     def _bare(self, side: _Side) -> Mask:
         if side.name is None:
-            raise self.error(f"{side.label()} alone is no condition", "a comparison such as y == 1")
+            raise self._wrong(f"{side} alone is no condition", "a comparison such as y == 1")
 
         def mask(columns: Columns) -> np.ndarray:
-            values = _checked(side, columns)
+            values, missing = _filled(side, columns)
             if values.dtype.kind != "b":
-                raise ValueError(f"where: {side.label()} alone is no condition (dtype {values.dtype}); compare it")
-            return values
+                raise TableError(f"where: {side} alone is no condition (dtype {values.dtype}); compare it")
+            return values & ~missing
 
         return mask
 
-    def _membership(self, left: _Side) -> Mask:
+    def _membership(self, left: _Side, right: ast.expr) -> Mask:
         if left.name is None:
-            raise self.error(f"{left.label()} before 'in'", "a column before 'in'")
-        self.expect("[")
-        options = [self._option()]
-        while self.accept(","):
-            options.append(self._option())
-        self.expect("]")
-        return lambda columns: np.logical_or.reduce(
-            [_compare(operator.eq, left, option, columns) for option in options]
-        )
+            raise self._wrong(f"{left} before 'in'", "a column before 'in'")
+        if not isinstance(right, ast.List) or not right.elts:
+            raise self._wrong("'in' without values", "a list such as [0, 1] after it")
+        options = [self._side(each) for each in right.elts]
+        column = next((each for each in options if each.name is not None), None)
+        if column is not None:
+            raise self._wrong(f"{column} inside [..]", "numbers or quoted text")
 
-    def _option(self) -> _Side:
-        side = self.side()
-        if side.name is not None:
-            raise self.error(f"{side.label()} inside [..]", "numbers or quoted text")
-        return side
+        def mask(columns: Columns) -> np.ndarray:
+            values, missing = _filled(left, columns)
+            for option in options:
+                if not option.is_none:
+                    _check_kinds(left, values, option, option.value)
+            wanted = {option.value for option in options}  # one look-up per row, however many values there are
+            found = np.fromiter((item in wanted for item in values.tolist()), bool, len(values))
+            return np.where(missing, None in wanted, found)
 
-    def side(self) -> _Side:
-        token = self.next
-        if token is None or token.kind in ("op", "mark") or token.text in ("and", "or", "not", "in"):
-            raise self.error(f"found {token.text!r}" if token else "the filter ends", "a column or a value")
-        self.position += 1
-        if token.kind == "number":
-            return _Side(None, float(token.text) if re.search(r"[.eE]", token.text) else int(token.text))
-        if token.kind == "text":
-            return _Side(None, re.sub(r"\\(.)", r"\1", token.text[1:-1]))
-        name = token.text.strip("`")
-        if token.kind == "word" and name in ("True", "False") and name not in self.names:
-            return _Side(None, name == "True")
-        return self._column(name)
-
-    def _column(self, name: str) -> _Side:
-        if name not in self.names:
-            raise ValueError(
-                f"where: no column {name!r}; {close_names(name, self.names)}. A text value needs quotes: '{name}'"
-            )
-        return _Side(name, None)
+        return mask
 
 
-def _tokens(expression: str) -> list[Token]:
-    tokens, at = [], 0
-    end = len(expression.rstrip())
-    while at < end:
-        match = _TOKEN.match(expression, at)
-        if match is None:
-            raise ValueError(
-                f"where: cannot read {expression[at : at + 10].strip()!r} at character {at + 1} of {expression!r}; "
-                "use comparisons of columns with numbers or quoted text, joined by and, or, not"
-            )
-        kind = str(match.lastgroup)
-        tokens.append(Token(kind, match.group(kind), match.start(kind)))
-        at = match.end()
-    return tokens
-
-
-def _checked(side: _Side, columns: Columns) -> np.ndarray:
-    values = np.asarray(side.get(columns))
+def _filled(side: _Side, columns: Columns) -> tuple[Any, np.ndarray]:
+    """A column without gaps, and where they were; a value as it is."""
+    if side.name is None:
+        return side.value, np.asarray(False)  # no array: NumPy then compares an int8 column with 300 without overflow
+    values = np.asarray(columns(side.name))
     if values.ndim > 1:
-        raise ValueError(f"where: {side.label()} holds {values.shape[1]} numbers a row and cannot be compared")
-    return values
+        raise TableError(f"where: {side} holds {values.shape[1]} numbers per row and cannot be compared")
+    full, missing = filled(values)
+    if missing is None:
+        missing = np.isnan(full) if full.dtype.kind == "f" else np.zeros(len(full), dtype=bool)
+    return full, missing
+
+
+def _check_kinds(left: _Side, a: Any, right: _Side, b: Any) -> None:
+    """Text is compared with text, numbers with numbers; `a` and `b` are a column or a value each."""
+    texts = [
+        values.dtype.kind in "UO" if side.name else isinstance(values, str) for side, values in ((left, a), (right, b))
+    ]
+    if texts[0] != texts[1]:
+        text, number = (left, right) if texts[0] else (right, left)
+        raise TableError(
+            f"where: {text} is text and {number} is not; "
+            "quote the value to compare it with text, unquote it to compare it with numbers"
+        )
 
 
 def _compare(compare: Callable[[Any, Any], Any], left: _Side, right: _Side, columns: Columns) -> np.ndarray:
-    a, b = _checked(left, columns), _checked(right, columns)
-    if (a.dtype.kind == "U") != (b.dtype.kind == "U"):
-        text, number = (left, right) if a.dtype.kind == "U" else (right, left)
-        raise ValueError(
-            f"where: {text.label()} is text and {number.label()} is not; "
-            "quote the value to compare it with text, unquote it to compare it with numbers"
-        )
-    # Python scalars, not 0-d arrays: NumPy then compares an int8 column with 300 without overflow.
-    return np.asarray(compare(a if left.name else left.value, b if right.name else right.value))
+    """A missing value differs from every value, and is neither more nor less than any."""
+    if left.is_none or right.is_none:
+        _, missing = _filled(right if left.is_none else left, columns)
+        if compare not in (operator.eq, operator.ne):
+            raise TableError("where: None is neither more nor less than anything; use == None or != None")
+        return missing if compare is operator.eq else ~missing
+    (a, no_a), (b, no_b) = _filled(left, columns), _filled(right, columns)
+    _check_kinds(left, a, right, b)
+    with np.errstate(over="ignore"):  # 1e300 against a float16 column is infinity, as it should be
+        found = np.asarray(compare(a, b), dtype=bool)
+    return np.where(no_a | no_b, compare is operator.ne, found)

@@ -10,9 +10,10 @@ from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from pro2.estimators.moments import SourceMoments
 from pro2.lab.baselines import directions
 from pro2.linalg.bases import krylov_basis
-from pro2.linalg.moments import SourceMoments, host
+from pro2.linalg.moments import host
 
 FROM_MOMENTS = {
     "pca": directions.pca_rows,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pro2.estimators.moments import SourceMoments
 from pro2.lab import theory
 from pro2.lab.datasets.shog import make_shog
 from pro2.linalg.bases import krylov_basis
-from pro2.linalg.moments import SourceMoments
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from pro2.estimators.moments import SourceMoments
 from pro2.linalg import lapack
 from pro2.linalg.adamw import STEPS, AdamW
 from pro2.linalg.bases import _check_request, _complete, _inverse, _orthogonalise
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array
 
 PIECE = 1024  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from array_api_compat import array_namespace
 
 from pro2.estimators.linear import unit_rows
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import SCALES, input_scale
-from pro2.linalg.moments import Array, SourceMoments
+from pro2.linalg.moments import Array
 
 
 class Source:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pro2.lab.datasets.base import IMAGE_SUFFIXES, Columns, DataSet, ImageList, find_home, need, read_csv, safe_paths
-from pro2.tables.npy_csv import typed
+from pro2.tables.csv_files import typed
 from pro2.tables.shifts import domain_targets, group_targets
 
 _PATH_NAMES = ("path", "file", "filename", "file_name", "img_filename", "image", "image_id")

@@ -21,8 +21,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from pro2.estimators.moments import SourceMoments
 from pro2.lab.theory.gaussians import gaussian_accuracy, gaussian_head, gaussian_kl
-from pro2.linalg.moments import SourceMoments
 
 TARGET_POWERS: Mapping[str, float] = MappingProxyType({"id": 1.0, "near": 0.25, "far": -1.0})
 Seed = int | np.random.Generator | None

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pro2.atomic import sync_folder
+
 _MAGIC = b"PRO2"
 _HEADER = struct.Struct("<4sII")
-MOST_BYTES = 256 * 2**20  # of one record, unpacked: a batch of a million runs has less
+_LARGEST = 256 << 20  # bytes of a record when unpacked: thousands of times what a batch writes
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -117,19 +119,26 @@ class ResultStore:
             # The time orders segments, process and random part keep two writers apart.
             name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}.seg"
             self._segment = os.open(self._log / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+            sync_folder(self._log)
         return self._segment
 
     def refresh(self) -> None:
         """Read what was appended since the last call, by this process or by others."""
         for path in sorted(self._log.glob("*.seg")):
             start = self._offsets.get(path.name, 0)
-            for record, end in _records(path, start):
-                self._take(record)
+            for payload, end in _payloads(path, start):
+                try:
+                    self._take(_unpacked(payload))
+                except (KeyError, TypeError, AttributeError, ValueError, RecursionError, zlib.error) as error:
+                    raise ValueError(
+                        f"{path} holds a record before byte {end} that no sweep wrote ({error!r}); move that file away "
+                        "and run the sweep again: it does only what is missing"
+                    ) from error
                 self._offsets[path.name] = end
 
     def _take(self, record: dict[str, Any]) -> None:
         if record["type"] == "rows":
-            keys = record["columns"]["key"]
+            keys = _checked_keys(record)
             self._chunks.append(record["columns"])
             self.finished.update(keys)
             self.seconds[record["batch"]] = record["seconds"]
@@ -186,48 +195,40 @@ class ResultStore:
         return self._claims
 
 
-def _records(path: Path, start: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Whole records from `start` on, each with the offset after it; stops at the first that is not whole."""
+def _payloads(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
+    """Contents of whole records from `start`, each with the offset after it; stops at the first that is not whole."""
+    size = path.stat().st_size
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
         file.seek(start)
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             magic, length, checksum = _HEADER.unpack(header)
+            # the length is believed only as far as the file goes: a damaged one must not cost memory
             if magic != _MAGIC or length > size - file.tell():
-                return  # the length is only believed where the file is long enough for it
-            payload = file.read(length)
-            record = _decode(payload) if zlib.crc32(payload) == checksum else None
-            if record is None:
                 return
-            yield record, file.tell()
+            payload = file.read(length)
+            if zlib.crc32(payload) != checksum:
+                return
+            yield payload, file.tell()
 
 
-def _decode(payload: bytes) -> dict[str, Any] | None:
-    """The record in a payload; None for what no sweep has written, however well its checksum fits."""
+def _unpacked(payload: bytes) -> Any:
     unpacker = zlib.decompressobj()
-    try:
-        text = unpacker.decompress(payload, MOST_BYTES)
-        record = json.loads(text) if unpacker.eof else None
-    except (zlib.error, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and _is_record(record) else None
+    content = unpacker.decompress(payload, _LARGEST)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {_LARGEST:,} bytes")
+    return json.loads(content)
 
 
-def _is_record(record: dict[str, Any]) -> bool:
-    if record.get("type") == "rows":
-        columns = record.get("columns")
-        if not isinstance(columns, dict) or not all(isinstance(each, list) for each in columns.values()):
-            return False
-        keys, seconds = columns.get("key", [None]), record.get("seconds")
-        same = len({len(each) for each in columns.values()}) == 1
-        named = isinstance(record.get("batch"), str) and all(isinstance(key, str) for key in keys)
-        return same and named and isinstance(seconds, int | float)
-    texts = all(isinstance(record.get(name), str) for name in ("error", "traceback"))
-    keys = record.get("keys")
-    whole = (
-        isinstance(keys, list) and all(isinstance(key, str) for key in keys) and isinstance(record.get("cell"), dict)
-    )
-    return record.get("type") == "failure" and texts and whole
+def _checked_keys(record: dict[str, Any]) -> list[str]:
+    """The keys of a record of rows; ValueError unless every column is a list with one value per key."""
+    columns, keys = record["columns"], record["columns"]["key"]
+    if not isinstance(record["batch"], str) or not isinstance(record["seconds"], int | float):
+        raise ValueError("a batch without name or time")
+    if not all(isinstance(values, list) and len(values) == len(keys) for values in columns.values()):
+        raise ValueError("columns of different lengths")
+    if not all(isinstance(key, str) for key in keys):
+        raise ValueError("a key that is no text")
+    return list(keys)
 
 
 def _place(batch: str) -> int:

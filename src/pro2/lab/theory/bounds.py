@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pro2.estimators.moments import SourceMoments
 from pro2.lab.theory.gaussians import gaussian_kl
-from pro2.linalg.moments import SourceMoments
 
 
 @dataclass(frozen=True)

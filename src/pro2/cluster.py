@@ -1,0 +1,61 @@
+"""The few lines that hand work to Ray: joining a cluster, keeping it quiet, and saying in one sentence what failed.
+
+Below all rooms, because moments, embeddings and sweeps reach a cluster alike. Ray is imported on first use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+
+def join(address: str | None = None) -> Any:
+    """The `ray` module, connected: to the cluster already joined, to `address`, or to a new one on this machine."""
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ImportError("work on a cluster needs Ray; run: pip install 'pro2[ray]'") from None
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+    return ray
+
+
+@contextlib.contextmanager
+def quiet(ray: Any) -> Iterator[None]:
+    """Our own progress is enough; Ray's warnings and errors still come through."""
+    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    bars, level = context.enable_progress_bars, logger.level
+    context.enable_progress_bars = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = bars
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def failures(ray: Any, advice: str) -> Iterator[None]:
+    """What a cluster throws becomes one sentence; an error of our own on a worker is raised as itself."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        told = _told(error)
+        # what a task raised travels as text, its traceback around it
+        ours = re.search(r"^(ValueError|TypeError): (.+)$", told, re.MULTILINE)
+        if ours:
+            raise {"ValueError": ValueError, "TypeError": TypeError}[ours[1]](ours[2]) from error
+        raise OSError(f"the Ray cluster failed: {told.splitlines()[-1]}; {advice}") from error
+
+
+def _told(error: BaseException | None) -> str:
+    """What the error and its causes say, the innermost last."""
+    texts = []
+    while error is not None:
+        texts.append(str(error).strip() or type(error).__name__)
+        error = error.__cause__
+    return "\n".join(texts)

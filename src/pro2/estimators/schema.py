@@ -1,0 +1,269 @@
+"""What a fitted estimator holds, kind by kind: the only things that can go into a file or come out of one.
+
+A new attribute is one line in a table below. Constructor arguments and the fields of records are checked by their type
+hints, which therefore must be importable at run time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pro2.estimators.tensors import FormatError
+
+Sizes = dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Finite floats. Axes have names, and a name is one length throughout an estimator; `heads` is (K,), or () of two
+    classes."""
+
+    axes: str
+    least: float | None = None
+    above: float | None = None
+
+    def check(self, values: Any, name: str, sizes: Sizes) -> None:
+        """FormatError for anything else; binds names of axes that are met for the first time."""
+        axes = self.axes.replace("heads", "" if sizes.get("K") == 2 else "K").split()
+        values = np.asarray(values) if isinstance(values, float) else values  # how an array without axes is stored
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != len(axes):
+            raise FormatError(f"{name} is not an array of floats with {len(axes)} axes")
+        expected = tuple(sizes.setdefault(axis, n) for axis, n in zip(axes, values.shape))
+        if values.shape != expected or 0 in expected:
+            raise FormatError(f"{name} has shape {values.shape} instead of {expected}")
+        if not np.isfinite(values).all():
+            raise FormatError(f"{name} is not finite")
+        if (self.least is not None and values.min() < self.least) or (
+            self.above is not None and values.min() <= self.above
+        ):
+            raise FormatError(f"{name} has values that are too small")
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Different texts or numbers, in one row."""
+
+    axis: str
+
+    def check(self, values: Any, name: str, sizes: Sizes) -> None:
+        """FormatError for anything else."""
+        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "UObiuf":
+            raise FormatError(f"{name} is not a row of labels")
+        check_labels(values.tolist(), name)
+        if len(values) != sizes.setdefault(self.axis, len(values)):
+            raise FormatError(f"{name} has {len(values)} labels instead of {sizes[self.axis]}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Another estimator or record of one of these kinds, which has the same lengths along the axes it shares."""
+
+    kinds: str
+    shares: str
+
+    def check(self, value: Any, name: str, sizes: Sizes) -> None:
+        """FormatError for anything else."""
+        if type(value).__name__ not in self.kinds.split():
+            raise FormatError(f"{name} is not a {self.kinds.replace(' ', ' or ')}")
+        check_object(value, {axis: sizes[axis] for axis in self.shares.split()})
+
+
+Rule = Numbers | Labels | Part | Any  # anything else is a type hint
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Where the class is, what it must and may hold, which arguments are parts, and what else must agree."""
+
+    home: str
+    holds: Mapping[str, Rule]
+    may_hold: Mapping[str, Rule] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, Rule] = dataclasses.field(default_factory=dict)
+    agrees: Callable[[Any], bool] = lambda value: True
+
+
+NAMES = {"feature_names_in_": Labels("D")}
+HEAD = {"classes_": Labels("K"), "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
+KINDS = {
+    "LinearClassifier": Kind(
+        "pro2.estimators",
+        {**HEAD, "unit_rows_": bool},
+        {**NAMES, "report_": Part("AdaptationReport", ""), "n_features_": int, "l2_": float},
+    ),
+    "Probe": Kind(
+        "pro2.estimators",
+        HEAD,
+        {**NAMES, "scores_": Numbers("n_d n_l2"), "n_features_": int, "l2_": float, "kkt_": float, "unit_rows_": bool},
+    ),
+    "Projection": Kind(
+        "pro2.estimators",
+        {
+            "classes_": Labels("K"),
+            "components_": Numbers("d D"),
+            "mean_": Numbers("D"),
+            "scale_": Numbers("D", above=0.0),
+            "norms_": Numbers("d", least=0.0),
+            "scores_": Numbers("d"),
+            "n_informative_": int,
+        },
+        {**NAMES, "moments_": Part("SourceMoments", "K D")},
+        agrees=lambda projection: projection.solver != "krylov" or hasattr(projection, "moments_"),
+    ),
+    "ProjectAndProbe": Kind(
+        "pro2.estimators",
+        {
+            **HEAD,
+            "unit_rows_": bool,
+            "projection_": Part("Projection", "K D"),
+            "source_head_": Part("LinearClassifier", "K D"),
+            "source_moments_": Part("SourceMoments", "K D"),
+        },
+        NAMES,
+    ),
+    "ProbeBank": Kind(
+        "pro2.estimators.bank",
+        {
+            "classes_": Labels("K"),
+            "targets_": Labels("T"),
+            "coef_": Numbers("T heads p"),
+            "intercept_": Numbers("T heads"),
+            "pooled_coef_": Numbers("heads p"),
+            "pooled_intercept_": Numbers("heads"),
+        },
+        {**NAMES, "candidates_": list[tuple[str, float]], "shares_": Numbers("C", least=0.0)},
+        {"projection": Part("Projection ProjectAndProbe", "D")},
+        agrees=lambda bank: _bank_agrees(bank),
+    ),
+}
+RECORDS = {
+    "SourceMoments": Kind(
+        "pro2.estimators.moments",
+        {"weight": Numbers("K", least=0.0), "mean": Numbers("K D"), "scatter": Numbers("D D")},
+        agrees=lambda moments: moments.weight.sum() > 0,
+    ),
+    "AdaptationReport": Kind("pro2.estimators.adaptation_report", {}),
+    "LearningCurve": Kind(
+        "pro2.estimators.adaptation_report",
+        {"n_per_class": Numbers("n", above=0.0), "error": Numbers("n"), "deviation": Numbers("n")},
+    ),
+}
+
+
+def find_class(name: Any, table: Mapping[str, Kind]) -> Any:
+    """The class of that name; FormatError for one that is not in the table."""
+    if not isinstance(name, str) or name not in table:
+        raise FormatError(f"unknown kind {str(name)[:40]!r}")
+    return getattr(importlib.import_module(table[name].home), name)
+
+
+def check_object(value: Any, sizes: Sizes | None = None) -> None:
+    """A file may be whole and still not make sense: everything must have its type, fit the rest and be finite."""
+    name = type(value).__name__
+    if name in RECORDS:
+        return _check_record(value, RECORDS[name], dict(sizes or {}))
+    if name not in KINDS:
+        raise FormatError(f"it holds a {name[:40]}")
+    return _check_estimator(value, KINDS[name], dict(sizes or {}))
+
+
+def _check_estimator(value: Any, kind: Kind, sizes: Sizes) -> None:
+    width = getattr(value, "n_features_in_", None)
+    if type(width) is not int or width < 1 or width != sizes.setdefault("D", width):
+        raise FormatError("the number of features is missing or does not fit")
+    fitted = {each: vars(value)[each] for each in vars(value) if is_fitted_name(each)}
+    unknown = set(fitted) - {*kind.holds, *kind.may_hold, "n_features_in_", "provenance_"}
+    if unknown:
+        raise FormatError(f"{type(value).__name__} has no attribute {min(unknown)[:40]!r}")
+    Labels("K").check(fitted.get("classes_"), "classes_", sizes)
+    if sizes["K"] < 2:
+        raise FormatError("there are fewer than two classes")
+    sizes["rows"] = 1 if sizes["K"] == 2 else sizes["K"]
+    for each, rule in {**kind.holds, **kind.may_hold}.items():
+        if each in fitted or each in kind.holds:
+            _check(fitted.get(each), each, rule, sizes)
+    _check_params(value, kind, sizes)
+    if not kind.agrees(value):
+        raise FormatError(f"the parts of the {type(value).__name__} do not agree")
+
+
+def _check_params(value: Any, kind: Kind, sizes: Sizes) -> None:
+    hints = typing.get_type_hints(type(value).__init__)
+    for each, found in value.get_params(deep=False).items():
+        rule = kind.parts.get(each, hints.get(each, Any)) if found is not None else hints.get(each, Any)
+        _check(found, each, rule, sizes)
+
+
+def _check_record(value: Any, kind: Kind, sizes: Sizes) -> None:
+    hints = typing.get_type_hints(type(value))
+    for field in dataclasses.fields(value):
+        _check(getattr(value, field.name), field.name, hints[field.name], sizes)
+    if "classes" in hints:
+        check_labels(list(value.classes), "classes")
+        if len(value.classes) != sizes.setdefault("K", len(value.classes)):
+            raise FormatError("the moments do not fit the classes")
+    for each, rule in kind.holds.items():
+        _check(getattr(value, each), each, rule, sizes)
+    if not kind.agrees(value):
+        raise FormatError(f"the parts of the {type(value).__name__} do not agree")
+
+
+def _check(value: Any, name: str, rule: Rule, sizes: Sizes) -> None:
+    if isinstance(rule, Numbers | Labels | Part):
+        rule.check(value, name, sizes)
+    elif not _fits(value, rule):
+        raise FormatError(f"{name} is {type(value).__name__}, not {getattr(rule, '__name__', rule)}")
+    elif type(value).__name__ in RECORDS:
+        check_object(value)
+
+
+def check_labels(items: list[Any], name: str) -> None:
+    """All texts or all numbers, none missing, none twice."""
+    texts = sum(isinstance(each, str) for each in items)
+    numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)
+    if max(texts, numbers) < len(items):
+        raise FormatError(f"{name} mixes texts and numbers, or has missing values")
+    if len(set(items)) < len(items):
+        raise FormatError(f"{name} has the same label twice")
+
+
+def _bank_agrees(bank: Any) -> bool:
+    """Targets are looked up in order, and heads act on as many features as the projection gives."""
+    projection = getattr(bank.projection, "projection_", bank.projection)
+    width = bank.n_features_in_ if projection is None else len(projection.components_)
+    used = width if bank.n_features is None else bank.n_features
+    return bool(np.all(bank.targets_[:-1] < bank.targets_[1:])) and bank.coef_.shape[-1] == used <= width
+
+
+def is_fitted_name(name: str) -> bool:
+    """Whether it is the name of an attribute that `fit` sets."""
+    return name.isidentifier() and name.endswith("_") and not name.startswith("_")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the type of a hint; whole numbers are floats, too, and arrays hold numbers."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in args)
+    if origin is typing.Literal:
+        return value in args
+    if origin is tuple and args[-1] is not ...:
+        return isinstance(value, tuple) and len(value) == len(args) and all(map(_fits, value, args))
+    if origin in (list, tuple):
+        return isinstance(value, origin) and all(_fits(each, args[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(k, args[0]) and _fits(v, args[1]) for k, v in value.items())
+    if hint in (int, float):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    if hint is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return isinstance(value, hint) if isinstance(hint, type) else value is hint

@@ -1,0 +1,98 @@
+"""How good the current model is, from rows that chance chose, and what more labels would bring.
+
+Rows that were chosen because they teach most say nothing about accuracy; a share of the rows is therefore drawn by
+lot, and those make a random sample of the pool. Each of them is judged twice by models that had not learned from it:
+when it was handed out, by the model of that moment (as in prequential evaluation, Dawid 1984), and now, by a model
+fitted to all labels but those of its fold. The second verdict stands for the model on the page, so the accuracy is
+theirs; the difference between the two shows how fast the model improves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv
+
+# error(n) = floor + slope / sqrt(n + K) with n labels and K classes. On the tables of docs/results/label.md the slope
+# is near one half; the few random rows of a session correct that expectation slowly.
+TYPICAL_SLOPE, SLOPE_SPREAD = 0.5, 0.5
+OUTSIDE = 0.05  # chance that the truth is outside the interval
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One random row: was the model right that had `n` labels, none of them this row's? And when it was handed out?"""
+
+    right: bool
+    n: int
+    first_right: bool | None
+    first_n: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What `right` of `n` verdicts on random rows say.
+
+    `value` is (right + 1) / (n + 2), Laplace's rule: four right out of four do not make 100 %. `low` and `high` are
+    the exact 95 % interval of Clopper and Pearson (1934), which holds at every n: people look after every label.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the error falls: floor + slope / sqrt(n + n_classes); `spread` is the standard deviation of the slope."""
+
+    slope: float
+    spread: float
+    n_classes: int
+
+    def gain(self, n: int, more: int) -> tuple[float, float, float]:
+        """Expected rise of the accuracy from `more` labels after n, and a range that is right about 9 times in 10."""
+        step = 1 / math.sqrt(n + self.n_classes) - 1 / math.sqrt(n + more + self.n_classes)
+        ends = (self.slope + z * self.spread for z in (0.0, -1.64, 1.64))
+        middle, low, high = (max(0.0, end * step) for end in ends)
+        return middle, low, high
+
+    def labels_for(self, n: int, rise: float) -> float:
+        """How many more labels raise the accuracy by `rise`; infinite when the curve does not go that far."""
+        left = self.slope / math.sqrt(n + self.n_classes) - rise
+        return math.inf if left <= 0 else (self.slope / left) ** 2 - n - self.n_classes
+
+
+def accuracy(verdicts: Sequence[Verdict]) -> Accuracy | None:
+    """What the current verdicts add up to; None without any."""
+    if not verdicts:
+        return None
+    n, right = len(verdicts), sum(each.right for each in verdicts)
+    return Accuracy((right + 1) / (n + 2), *_interval(right, n), n, right)
+
+
+def _interval(right: int, n: int) -> tuple[float, float]:
+    low = 0.0 if right == 0 else float(betaincinv(right, n - right + 1, OUTSIDE / 2))
+    high = 1.0 if right == n else float(betaincinv(right + 1, n - right, 1 - OUTSIDE / 2))
+    return low, high
+
+
+def growth(verdicts: Sequence[Verdict], n_classes: int) -> Growth:
+    """The slope at which verdicts on the same rows improved between their draw and now.
+
+    Row i contributes d = right - first_right, whose expectation is slope * x with x = 1/sqrt(first_n + K) -
+    1/sqrt(n + K). Least squares through the origin, combined with the typical slope as a Gaussian prior.
+    """
+    twice = [v for v in verdicts if v.first_right is not None]
+    x = np.array([(v.first_n + n_classes) ** -0.5 - (v.n + n_classes) ** -0.5 for v in twice])
+    d = np.array([float(v.right) - float(v.first_right or 0) for v in twice])
+    # two changes more than were seen: a handful of rows without any change must not look like certainty
+    noise = (np.count_nonzero(d) + 2.0) / (len(d) + 2.0)
+    precision = float(x @ x) / noise + SLOPE_SPREAD**-2
+    slope = (float(x @ d) / noise + TYPICAL_SLOPE * SLOPE_SPREAD**-2) / precision
+    return Growth(max(0.0, slope), precision**-0.5, n_classes)

@@ -1,0 +1,161 @@
+"""From labels to a model, its guesses, its verdicts on random rows and the next rows: one refit, step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pro2.label.pool import Pool
+from pro2.label.start import Start
+
+FOLDS = 5  # random rows are judged by models without a fifth of the random rows
+BUDGET = 0.4  # seconds for verdicts before the next rows are chosen; the rest follows when nobody is waiting
+QUEUE = 24  # rows chosen ahead
+LOOK = 2048  # rows among which they are chosen: up to here `suggest_labels` uses no chance
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The labels at one moment.
+
+    Attributes
+    ----------
+    rows, labels
+        Row numbers and class names, in the same order.
+    random : sequence of int
+        The labelled rows that are a random sample of the pool, in random order.
+    free : array of int
+        Rows that may be suggested.
+    held : array of int
+        Rows that are in somebody's hands: they will be labelled soon.
+    """
+
+    rows: np.ndarray
+    labels: Sequence[str]
+    random: Sequence[int]
+    free: np.ndarray
+    held: np.ndarray
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a model said about a row from `n` labels, none of them the row's own."""
+
+    label: str | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model and everything the page shows of it.
+
+    Attributes
+    ----------
+    n : int
+        Labels it has learned from.
+    classifier : LinearClassifier or None
+    names : list of str
+        Its classes, in its own order.
+    top, sure : arrays (n_rows,)
+        Code and probability of the most probable class of each row.
+    judged : dict of int to Guess
+        Fresh guesses about random rows.
+    queue : list of int
+        Rows to label next, best first.
+    fresh : bool
+        Whether verdicts of this refit are among `judged`.
+    """
+
+    n: int = 0
+    classifier: Any = None
+    names: list[str] = field(default_factory=list)
+    top: np.ndarray = field(default_factory=lambda: np.empty(0, np.int16))
+    sure: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    judged: dict[int, Guess] = field(default_factory=dict)
+    queue: list[int] = field(default_factory=list)
+    fresh: bool = False
+
+    def guess(self, row: int) -> tuple[str, float] | None:
+        """The most probable class of a row and its probability."""
+        return None if not self.names else (self.names[int(self.top[row])], float(self.sure[row]))
+
+
+def refit(
+    pool: Pool, start: Start, labelled: Labelled, before: Fitted, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Fitted]:
+    """The model of these labels, complete from the first step on; later steps add verdicts and the next rows.
+
+    Steps: model and guesses for all rows; verdicts until `BUDGET` is spent, at least one fold; the next rows; the
+    verdicts that are left. A caller who has newer labels stops after any step and starts again.
+    """
+    began = clock()
+    now = _model(pool, start, labelled, before)
+    yield now
+    folds = _folds(labelled, now)
+    while folds:
+        now = _judge(pool, start, labelled, now, folds.pop(0))
+        if clock() - began > BUDGET:
+            break
+    now = replace(now, fresh=True)
+    yield now
+    now = replace(now, queue=_choose(pool, start, labelled, now))
+    yield now
+    for fold in folds:
+        now = _judge(pool, start, labelled, now, fold)
+        yield now
+
+
+def _model(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Fitted:
+    classifier = start.adapt(pool.take(labelled.rows), labelled.labels)
+    kept = {row: before.judged[row] for row in labelled.random if row in before.judged}
+    if classifier is None:
+        return Fitted(judged=kept, queue=before.queue)
+    names = [str(name) for name in classifier.classes_.tolist()]
+    top, sure = _certainty(pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_), len(names))
+    return Fitted(len(labelled.rows), classifier, names, top, sure, kept, before.queue)
+
+
+def _certainty(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Most probable class of each row and its probability, from (n, 1) or (n, K) logits."""
+    if n_classes == 1:
+        return np.zeros(len(logits), np.int16), np.ones(len(logits), np.float32)
+    if n_classes == 2:
+        f = logits[:, 0]
+        return (f > 0).astype(np.int16), 1.0 / (1.0 + np.exp(-np.abs(f)))
+    top = logits.argmax(axis=1)
+    best = np.take_along_axis(logits, top[:, None], axis=1)
+    return top.astype(np.int16), 1.0 / np.exp(logits - best).sum(axis=1)
+
+
+def _folds(labelled: Labelled, now: Fitted) -> list[list[int]]:
+    """The sample in folds, those with the oldest verdicts first."""
+    folds = [list(labelled.random[i::FOLDS]) for i in range(min(FOLDS, len(labelled.random)))]
+    return sorted(folds, key=lambda fold: min(now.judged[row].n if row in now.judged else -1 for row in fold))
+
+
+def _judge(pool: Pool, start: Start, labelled: Labelled, now: Fitted, fold: list[int]) -> Fitted:
+    """Guesses about the fold's rows from a model that has learned from all labels but theirs."""
+    kept = ~np.isin(labelled.rows, fold)
+    names = [name for name, keep in zip(labelled.labels, kept) if keep]
+    classifier = start.adapt(pool.take(labelled.rows[kept]), names)
+    n = int(kept.sum())
+    if classifier is None:
+        return replace(now, judged={**now.judged, **{row: Guess(None, n) for row in fold}})
+    said = classifier.predict(pool.take(np.array(fold)))
+    return replace(now, judged={**now.judged, **{row: Guess(str(label), n) for row, label in zip(fold, said.tolist())}})
+
+
+def _choose(pool: Pool, start: Start, labelled: Labelled, now: Fitted) -> list[int]:
+    free = labelled.free
+    if len(free) > LOOK:
+        free = np.sort(np.random.default_rng(now.n).choice(free, LOOK, replace=False))
+    if not len(free):
+        return []
+    # rows in somebody's hands count as labelled: the next ones should teach something else
+    known = pool.take(np.concatenate([labelled.rows, labelled.held]))
+    adapted = now.classifier if len(labelled.rows) else None
+    return free[start.suggest(pool.take(free), min(QUEUE, len(free)), adapted, known)].tolist()

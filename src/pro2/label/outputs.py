@@ -1,0 +1,143 @@
+"""What labelling leaves behind: labels for people and programs, predictions, the adapted classifier."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from pro2.atomic import atomic_write
+from pro2.estimators.files import BACKBONE_KEYS
+from pro2.label.session import Session
+
+Writer = Callable[[Any, Path], None]
+COLUMNS = ("id", "label", "annotator", "time")
+
+
+def write_outputs(
+    session: Session, folder: Path, writers: Mapping[str, Writer] = {}, provenance: Mapping[str, Any] = {}
+) -> list[str]:
+    """Write every file of a session into its folder, replacing those of an earlier time.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+    writers : mapping of file name to callable(classifier, path)
+        What other rooms write of the adapted classifier, such as ONNX.
+    provenance : mapping of JSON values
+        Of the source model; where the target rows came from is added.
+
+    Returns
+    -------
+    list of str
+        Names of the files, in the order in which they were written.
+    """
+    rows = label_rows(session)
+    if not rows:
+        raise ValueError("there are no labels yet: label a few items first")
+    texts = {
+        "labels.csv": _csv(COLUMNS, (row.values() for row in rows)),
+        "labels.label-studio.json": json.dumps(label_studio(session), indent=1, ensure_ascii=False),
+        "predictions.csv": _csv(("id", "label", "probability"), predictions(session)),
+    }
+    for name, text in texts.items():
+        _write_text(folder / name, text)
+    _write_arrow(folder / "labels.arrow", rows)
+    names = [*texts, "labels.arrow"]
+    if session.fitted.classifier is not None:
+        classifier = copy.copy(session.fitted.classifier)
+        classifier.provenance_ = {**provenance, "target": _target(session)}
+        all_writers: dict[str, Writer] = {"adapted.safetensors": _save, **writers}
+        for name, write in all_writers.items():
+            write(classifier, folder / name)
+            names.append(name)
+    return names
+
+
+def _target(session: Session) -> dict[str, Any]:
+    table = session.pool.table
+    known = {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
+    return {"file": session.pool.title, "rows": len(table), "width": table.width, "labels": session.fitted.n, **known}
+
+
+def label_rows(session: Session) -> list[dict[str, str]]:
+    """One row per labelled item: the label that stands, who gave it first, and when."""
+    board, found = session.board, []
+    for row, label in board.labels.items():
+        agreeing = [(each.time, who) for who, each in board.answers(row).items() if each.label == label]
+        when, who = min(agreeing)
+        found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": _time(when)})
+    return found
+
+
+def predictions(session: Session) -> Iterable[tuple[str, str, str]]:
+    """Id, most probable class and its probability for every row of the pool."""
+    guesses = ((session.pool.ids[row], session.fitted.guess(row)) for row in range(len(session.pool)))
+    return ((name, guess[0], f"{guess[1]:.6f}") for name, guess in guesses if guess is not None)
+
+
+def label_studio(session: Session) -> list[dict[str, Any]]:
+    """Tasks in the JSON format of Label Studio, with everybody's annotations and the model's predictions.
+
+    The labelling configuration needs `<Choices name="label" toName="item">` and an `<Image>` or `<Text>` called "item"
+    whose value is `$image` or `$text`.
+    """
+    return [_task(session, row) for row in session.board.labels]
+
+
+def _task(session: Session, row: int) -> dict[str, Any]:
+    pool = session.pool
+    kind = "image" if pool.pictures is not None else "text"
+    shown = pool.describe(row).get("text", pool.ids[row]) if kind == "text" else f"/data/local-files/?d={pool.ids[row]}"
+    said = session.board.opinions(row) or {"": session.board.labels[row]}
+    guess = session.fitted.guess(row)
+    task: dict[str, Any] = {
+        "data": {kind: shown, "id": pool.ids[row], "label": session.board.labels[row]},
+        "annotations": [{"result": [_choice(label)], "annotator": who} for who, label in said.items()],
+    }
+    if guess is not None:
+        task["predictions"] = [{"model_version": "pro2", "score": round(guess[1], 6), "result": [_choice(guess[0])]}]
+    return task
+
+
+def _choice(label: str) -> dict[str, Any]:
+    return {"from_name": "label", "to_name": "item", "type": "choices", "value": {"choices": [label]}}
+
+
+def _csv(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *(list(row) for row in rows)])
+    return text.getvalue()
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _write_text(path: Path, text: str) -> None:
+    def fill(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    atomic_write(path, fill, force=True)
+
+
+def _write_arrow(path: Path, rows: list[dict[str, str]]) -> None:
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in COLUMNS]))
+
+    def fill(file: Any) -> None:
+        with pa.ipc.new_file(file, table.schema) as sink:
+            sink.write_table(table)
+
+    atomic_write(path, fill, force=True)
+
+
+def _save(classifier: Any, path: Path) -> None:
+    classifier.save(path, force=True)

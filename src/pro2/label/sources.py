@@ -1,0 +1,59 @@
+"""Where a pool comes from: a folder of images, a list of texts, or a table that is embedded already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pro2.embed.extract import Progress, extract
+from pro2.embed.registry import create_backbone
+from pro2.embed.sources import FileImages, open_images
+from pro2.embed.text import embed_text
+from pro2.label.pool import Pool, by_id
+from pro2.tables.embeddings import EmbeddingTable
+
+BACKBONE = "efficientnet-lite0"
+TABLE = "pool.arrow"  # in the folder of the session
+_GIVEN_AWAY = ("label", "split")  # columns that come from folder names
+
+Tell = Callable[[Progress], None]
+
+
+def folder_pool(path: Path, session: Path, model: Any, backbone: str | None, hide: Sequence[str], tell: Tell) -> Pool:
+    """The images of a folder, embedded once with the model's backbone; those that cannot be decoded are left out."""
+    images = open_images(path)
+    network = create_backbone(backbone or backbone_of(model))
+    extract(images, network, session / TABLE, on_error="skip", force=True, progress=tell)
+    table = EmbeddingTable.open(session / TABLE)
+    return Pool(table, by_id(images, table), None, [*_GIVEN_AWAY, *hide], path.resolve().name)
+
+
+def backbone_of(model: Any) -> str:
+    """What the model's source was embedded with."""
+    known = {} if model is None else model.provenance.get("source", {})
+    return str(known.get("backbone", BACKBONE))
+
+
+def text_pool(path: Path, session: Path, column: str, hide: Sequence[str], tell: Tell) -> Pool:
+    """The rows of a .csv or .tsv list, embedded once by their text."""
+    table = embed_text(path, column, session / TABLE, progress=tell)
+    return Pool(table, None, column, hide, path.name)
+
+
+def table_pool(
+    table: EmbeddingTable,
+    images: Path | None = None,
+    text: str | None = None,
+    hide: Sequence[str] = (),
+    title: str = "",
+) -> Pool:
+    """The rows of a table, with their images under a folder: by the column `path`, else by id."""
+    if text is not None:
+        table.column(text)  # an unknown name is answered here, with the nearest ones
+    if images is None:
+        return Pool(table, None, text, hide, title)
+    if not images.is_dir():
+        raise ValueError(f"images={images} is not a folder")
+    paths = table.column("path") if "path" in table.columns else table.ids
+    return Pool(table, FileImages(images, [str(each) for each in paths.tolist()], table.ids, {}), text, hide, title)

@@ -1,0 +1,55 @@
+// Elements by hand. Text always goes in as text: a file name with markup in it stays a file name.
+
+export const $ = (id) => document.getElementById(id);
+
+/** Element `tag` with properties and children; strings become text, null is left out. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "data") Object.assign(element.dataset, value);
+    else if (name.startsWith("aria-") || name === "for") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** A name that may break after an underscore, where the place is narrow. */
+export function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
+}
+
+/** Element of a drawing. */
+export function s(tag, attributes = {}) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
+/** Set text only where it changes: screen readers announce every change of a live region. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export const percent = (share) => `${Math.round(100 * share)} %`;
+
+/** 1 item, 2 items. */
+export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+
+/** An image of the pool; when it cannot be shown, `broken` gets the reason. */
+export function picture(row, size, description, broken) {
+  const image = new Image();
+  image.alt = description;
+  image.decoding = "sync"; // it has been decoded ahead; a blank frame would show otherwise
+  image.onerror = async () => broken(await reason(image.src));
+  image.src = `api/image/${row}?size=${size}`;
+  return image;
+}
+
+async function reason(address) {
+  try {
+    return (await (await fetch(address)).json()).error;
+  } catch {
+    return "the server does not answer";
+  }
+}

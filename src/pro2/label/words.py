@@ -1,0 +1,61 @@
+"""The sentences beside the item, in plain English."""
+
+from __future__ import annotations
+
+import math
+
+from pro2.label.estimate import Accuracy, Growth
+
+ENOUGH = 8  # random rows before an accuracy is worth a sentence
+NARROW = 0.24  # width of an interval that one can act on: 30 random rows, nine in ten of them right
+WORTH = 0.01  # a rise of the accuracy that is worth labelling for
+NEAR = 30  # labels that one may be asked for to gain it
+FAR = 60  # labels that nobody wants to be asked for at once
+POOR = 0.7  # lower end of an interval below which nobody should be told to trust
+
+
+def advice(now: Accuracy | None, rise: Growth, n: int, random: float, doubtful: str | None) -> dict[str, str]:
+    """One plain sentence, and its mood: "early", "more", "trust" or "flat"."""
+    if random <= 0:
+        return _said("early", "Nothing is drawn at random, so accuracy cannot be measured.")
+    if now is None or now.n < ENOUGH:
+        missing = math.ceil((ENOUGH - (0 if now is None else now.n)) / random)
+        return _said("early", f"Too early to say how good it is. Label {missing} more.")
+    least = f" It is least sure of {doubtful}." if doubtful else ""
+    more = rise.labels_for(n, WORTH)
+    if more <= NEAR:
+        return _said("more", f"Label {math.ceil(more)} more and gain about a point.{least}")
+    if now.high - now.low > NARROW:
+        missing = math.ceil((_rows_for(now.value, NARROW) - now.n) / random)
+        return _said("more", f"Label {min(FAR, max(4, missing))} more to know its accuracy more closely.{least}")
+    known = f"{100 * now.value:.0f} % ({100 * now.low:.0f} to {100 * now.high:.0f})"
+    if now.low < POOR:
+        return _said("flat", f"It is right {known} of the time, and more labels of this kind change little.")
+    return _said("trust", f"Trust it: {known}.")
+
+
+def _rows_for(share: float, width: float, z: float = 1.96) -> float:
+    """Random rows that make an interval so narrow."""
+    return (2 * z / width) ** 2 * max(share * (1 - share), 0.05)
+
+
+def _said(mood: str, text: str) -> dict[str, str]:
+    return {"mood": mood, "text": text}
+
+
+def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
+    """What the accuracy stands on."""
+    if random <= 0:
+        return "Start again with a random share above 0 to measure accuracy."
+    text = f"Accuracy is measured on a random sample alone; {_share(random)} is drawn for it."
+    if now is None:
+        return text
+    text += f" So far {now.right} of {now.n} were guessed right, each by a model that had not seen its label."
+    if n_passed:
+        were = "1 more was" if n_passed == 1 else f"{n_passed} more were"
+        text += f" {were} skipped, so the truth may be a little lower."
+    return text
+
+
+def _share(random: float) -> str:
+    return "every item" if random >= 1 else f"one item in {1 / random:.3g}"

@@ -1,0 +1,197 @@
+"""A small pool of real image files, a model that fits it, and a page served to whoever asks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from pro2 import EmbeddingTable, ProjectAndProbe
+from pro2.label.pool import Pool
+
+CLASSES = ("cat", "dog", "fox")
+COLOURS = ((196, 120, 60), (70, 110, 190), (90, 160, 90))
+WIDTH = 12
+
+
+def make_rows(n: int, seed: int, shift: float = 0.0, n_classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Classes along the first axes; the target is moved."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    X = rng.normal(size=(n, WIDTH)) + 2.2 * np.eye(WIDTH)[y] + shift * np.eye(WIDTH)[-1]
+    return X.astype(np.float32), y
+
+
+@pytest.fixture(scope="session")
+def model() -> ProjectAndProbe:
+    X, y = make_rows(300, 0)
+    return ProjectAndProbe().fit(X, np.array(CLASSES)[y])
+
+
+@pytest.fixture(scope="session")
+def truth() -> list[str]:
+    return np.array(CLASSES)[make_rows(120, 1, 0.5)[1]].tolist()
+
+
+@pytest.fixture(scope="session")
+def table() -> EmbeddingTable:
+    X, _ = make_rows(120, 1, 0.5)
+    return EmbeddingTable(X, [f"photo-{i:03d}.png" for i in range(len(X))], {"camera": np.arange(len(X)) % 3})
+
+
+@pytest.fixture(scope="session")
+def pool(table: EmbeddingTable) -> Pool:
+    return Pool(table, title="pool")
+
+
+class DrawnImages:
+    """Images that are painted when asked for: the class is the colour."""
+
+    def __init__(self, truth: list[str]) -> None:
+        self.truth = truth
+
+    def read(self, row: int) -> bytes:
+        import io
+
+        from PIL import Image
+
+        out = io.BytesIO()
+        Image.new("RGB", (160, 120), COLOURS[CLASSES.index(self.truth[row])]).save(out, "PNG")
+        return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def picture_pool(table: EmbeddingTable, truth: list[str]) -> Pool:
+    return Pool(table, DrawnImages(truth), title="pool")
+
+
+Serve = Callable[..., contextlib.AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def serve_in() -> Callable[[Path], Serve]:
+    """Pages that answer in a thread of this process, by the folder of their session: a second one continues it."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    from pro2.label.server import open_page
+
+    def serve(folder: Path) -> Serve:
+        @contextlib.contextmanager
+        def served(pool: Pool, model: Any, folder: Path = folder, **options: Any) -> Iterator[Any]:
+            folder.mkdir(exist_ok=True)
+            with open_page(pool, model, folder, **options) as page:
+                thread = threading.Thread(target=page.serve)
+                thread.start()
+                try:
+                    # by number: the name of a machine need not resolve on itself
+                    at = urlsplit(page.url)
+                    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}{at.path}", timeout=60):
+                        yield page
+                finally:
+                    page.stop()
+                    thread.join()
+
+        return served
+
+    return serve
+
+
+@pytest.fixture
+def serve(serve_in: Callable[[Path], Serve], tmp_path: Path) -> Serve:
+    """Pages of one test; all continue the same session."""
+    return serve_in(tmp_path / "session")
+
+
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's browser, driven by Playwright; a machine without either skips."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'pro2[test]'")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Tab:
+    """A page in the browser, with what its console said."""
+
+    page: Any
+    console: list[str]
+
+    def open(self, url: str) -> Tab:
+        self.page.goto(url)
+        self.page.wait_for_selector("#stage img, #stage .reading, #stage .empty", state="attached")
+        return self
+
+    def press(self, *keys: str) -> Tab:
+        """Keys, each answered by the server before the next."""
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settled()
+        return self
+
+    def settled(self) -> Tab:
+        """Until nothing is on its way."""
+        self.wait("document.getElementById('saved').dataset.state === 'saved'")
+        return self
+
+    def text(self, selector: str) -> str:
+        return (self.page.text_content(selector) or "").strip()
+
+    @property
+    def shown(self) -> str:
+        """Name of the item on screen."""
+        return self.text("#stage .name")
+
+    @property
+    def row(self) -> int:
+        return int(self.shown.removeprefix("photo-").removesuffix(".png"))
+
+    def wait(self, script: str) -> None:
+        """Until the expression is true. Playwright's own waiting evaluates text in the page, which the page forbids."""
+        for _ in range(6000):
+            if self.page.evaluate(script):
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError(f"never true: {script}; the page says {self.text('#saved')!r}, {self.console}")
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
+    """Opens pages; whatever they said on the console at the end is a failure."""
+    contexts: list[Any] = []
+    tabs: list[Tab] = []
+
+    def make(url: str | None, quiet: bool = True, **options: Any) -> Tab:
+        contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
+        page, console = contexts[-1].new_page(), []
+        page.set_default_timeout(120_000)
+        page.on("console", lambda message: console.append(message.text))
+        page.on("pageerror", lambda error: console.append(str(error)))
+        found = Tab(page, console)
+        if quiet:
+            tabs.append(found)
+        return found if url is None else found.open(url)
+
+    yield make
+    said = [line for each in tabs for line in each.console]
+    for context in contexts:
+        context.close()
+    assert said == []

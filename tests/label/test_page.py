@@ -1,0 +1,305 @@
+"""The page in a real browser: every key, undo across a restart, and what each view does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pro2 import EmbeddingTable
+from pro2.label.pool import Pool
+from pro2.label.session import Settings
+
+pytestmark = pytest.mark.slow
+
+FOCUSED = "((at) => at.id || at.dataset.name || at.dataset.view || '')(document.activeElement)"
+
+
+def labels(page) -> dict[int, str]:
+    return dict(page.desk.session.board.labels)
+
+
+def test_digits_and_letters_label_and_the_next_item_is_there_at_once(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        assert [each.inner_text() for each in found.page.query_selector_all("#classes kbd")] == list("1c2d3f")
+        given = {}
+        for key, name in [("1", "cat"), ("2", "dog"), ("3", "fox"), ("c", "cat"), ("d", "dog"), ("f", "fox")]:
+            given[found.row] = name
+            before = found.shown
+            found.page.keyboard.press(key)
+            assert found.shown != before  # without waiting for the server
+            found.settled()
+        assert labels(page) == given
+
+
+def test_enter_accepts_the_guess_that_is_on_screen(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        for _ in range(3):
+            row, guess = found.row, found.text("#guess b")
+            found.press("Enter")
+            assert labels(page)[row] == guess
+
+
+def test_the_guess_on_screen_does_not_change_under_the_finger(serve, picture_pool, model, tab):
+    """A refit that arrives while an item is shown leaves its guess alone: Enter means what one reads."""
+    with serve(picture_pool, model) as page:
+        found = tab(page.url).press("1", "2")
+        before = found.text("#guess")
+        page.desk.worker.ask()
+        page.desk.worker.wait()
+        found.page.wait_for_timeout(300)
+        assert found.text("#guess") == before
+
+
+def test_skip_undo_at_any_depth_and_undo_across_a_restart(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url, quiet=False)  # it will miss its server for a while
+        seen = []
+        for key in ("1", "s", "2", "3"):
+            seen.append(found.shown)
+            found.press(key)
+        assert len(labels(page)) == 3
+        assert page.desk.session.board.skipped == [int(seen[1][6:9])]
+        found.press("u")
+        assert found.shown == seen[3]
+        url = page.url
+        found.page.close()
+    with serve(picture_pool, model) as page:
+        assert page.url == url
+        found = tab(page.url)
+        assert found.shown == seen[3]
+        for name in reversed(seen[:3]):
+            found.press("u")
+            assert found.shown == name
+        assert labels(page) == {}
+        assert page.desk.session.board.skipped == []
+        found.page.keyboard.press("u")
+        found.wait("document.getElementById('saved').textContent === 'There is nothing to undo.'")
+        found.console.clear()  # the browser notes that the server refused
+
+
+def test_n_makes_a_new_class_and_labels_the_item_with_it(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        row = found.row
+        found.page.keyboard.press("n")
+        assert found.page.evaluate("document.activeElement.id") == "new-name"
+        found.page.keyboard.type("Cat")
+        found.page.keyboard.press("Enter")
+        assert "There is a class “cat” already." in found.text("#new-problem")
+        found.page.fill("#new-name", "wolf")
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page) == {row: "wolf"}
+        assert found.text("#classes li:last-child button") == "4wwolf"
+        row = found.row
+        found.press("4")
+        assert labels(page)[row] == "wolf"
+
+
+def test_keys_in_a_field_are_text_and_keys_can_be_switched_off(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        found.page.keyboard.press("n")
+        found.page.keyboard.type("sun 123")
+        found.page.keyboard.press("Escape")
+        found.page.keyboard.press("Control+1")
+        found.page.click("#open-keys")
+        found.page.keyboard.press("1")
+        found.page.click("#keys-on")
+        found.page.keyboard.press("Escape")
+        found.page.keyboard.press("1")
+        found.page.wait_for_timeout(200)
+        assert labels(page) == {}
+
+
+def test_clicking_and_then_enter_does_not_repeat_the_click(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        first = found.row
+        found.page.click("#classes button[data-name=fox]")
+        found.settled()
+        second, guess = found.row, found.text("#guess b")
+        found.press("Enter")
+        assert labels(page) == {first: "fox", second: guess}
+
+
+def test_everything_can_be_reached_and_used_by_tab_alone(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        order = []
+        for _ in range(20):
+            found.page.keyboard.press("Tab")
+            order.append(found.page.evaluate(FOCUSED))
+        wanted = [
+            "one",
+            "grid",
+            "labelled",
+            "open-keys",
+            "open-done",
+            "accept",
+            "cat",
+            "dog",
+            "fox",
+            "skip",
+            "undo",
+            "open-new",
+        ]
+        assert [each for each in order if each in wanted][: len(wanted)] == wanted
+        row = found.row
+        found.page.focus("#classes button[data-name=dog]")
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page) == {row: "dog"}
+
+
+def test_many_classes_have_a_search(serve, picture_pool, tab):
+    names = [f"species {chr(97 + i // 5)}{i % 5}" for i in range(30)] + ["zebra"]
+    with serve(picture_pool, None, classes=names) as page:
+        found = tab(page.url)
+        row = found.row
+        found.page.keyboard.press("z")
+        assert found.page.input_value("#find-class") == "z"
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page) == {row: "zebra"}
+        row = found.row
+        found.page.keyboard.press("/")
+        found.page.keyboard.type("es b3")
+        assert found.page.locator("#classes li:visible").count() == 1
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page)[row] == "species b3"
+        assert found.page.locator("#classes li:visible").count() == 31
+
+
+def test_classes_that_are_digits_have_themselves_as_keys(serve, picture_pool, tab):
+    with serve(picture_pool, None, classes=["0", "1", "8"]) as page:
+        found = tab(page.url)
+        for key in ("8", "0", "1"):
+            row = found.row
+            found.press(key)
+            assert labels(page)[row] == key
+
+
+def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        found.wait("document.getElementById('accuracy').textContent === 'Not measured yet'")
+        for _ in range(36):
+            found.press(str(["cat", "dog", "fox"].index(truth[found.row]) + 1))
+        found.wait("document.getElementById('accuracy').textContent.endsWith('%')")
+        page.desk.worker.wait()
+        figures = page.desk.figures("")
+        found.wait(f"document.getElementById('n-labelled').textContent === '{figures['labels']}'")
+        found.wait(f"document.getElementById('advice').textContent === {figures['advice']['text']!r}")
+        found.wait(
+            f"document.getElementById('accuracy').textContent === '{round(100 * figures['accuracy']['value'])} %'"
+        )
+        assert "a random sample alone" in found.text("#basis")
+        assert found.page.locator("#shares li").count() == 3
+        assert found.page.locator("#chart polyline").count() == 1
+
+
+def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url + "#grid")
+        found.page.select_option("#grid-class", "dog")
+        found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
+        rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
+        assert rows == [item["row"] for item in page.desk.grid("", "dog", "doubtful")["items"]]
+        found.page.locator("#tiles label").nth(1).click()
+        found.page.keyboard.press("ArrowRight")
+        found.page.keyboard.press(" ")
+        assert "2 marked" in found.text("#confirm-note")
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page) == {row: "dog" for row in rows if row not in rows[1:3]}
+        found.wait(f"![...document.querySelectorAll('#tiles input')].some((box) => box.value === '{rows[0]}')")
+        found.press("u")
+        assert labels(page) == {}
+        found.page.select_option("#grid-order", "certain")
+        certain = page.desk.grid("", "dog", "certain")["items"]
+        found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")
+
+
+def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture_pool, model, truth, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        for _ in range(24):
+            found.press(str(["cat", "dog", "fox"].index(truth[found.row]) + 1))
+        row = found.row
+        wrong = next(name for name in ("cat", "dog", "fox") if name not in (truth[row], found.text("#guess b")))
+        found.page.click(f"#classes button[data-name={wrong}]")
+        found.settled()
+        page.desk.worker.wait()
+        found.page.click("a[data-view=labelled]")
+        found.wait("document.querySelectorAll('.entry').length === 25")
+        first = page.desk.labelled("", 0)["items"][0]
+        assert first["doubt"] > 0
+        entry = found.page.locator(".entry").first
+        assert entry.get_attribute("data-row") == str(first["row"])
+        entry.locator("button").click()
+        found.settled()
+        assert labels(page)[first["row"]] == first["said"]
+        found.page.keyboard.press("Escape")
+        found.page.fill("#search", f"photo-{row:03d}")
+        found.wait("document.querySelectorAll('.entry').length === 1")
+        found.page.select_option(".entry select", truth[row])
+        found.settled()
+        assert labels(page)[row] == truth[row]
+
+
+def test_done_writes_the_files_and_names_them(serve, picture_pool, model, tab, tmp_path: Path):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url).press("1", "2", "3")
+        found.page.click("#open-done")
+        found.page.click("#done-write")
+        found.page.wait_for_selector(".files li")
+        named = [each.inner_text() for each in found.page.query_selector_all(".files code")]
+        assert "folder session" in found.text("#done-result")
+    assert {"adapted.safetensors", "labels.csv", "predictions.csv"} <= set(named)
+    assert all((tmp_path / "session" / name).is_file() for name in named)
+
+
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>&amp;"
+
+
+def test_markup_in_names_labels_and_text_appears_as_text(serve, tab):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 12)).astype(np.float32)
+    columns = {"body": [f"{MARKUP} {i}" for i in range(20)], MARKUP: [MARKUP] * 20}
+    pool = Pool(EmbeddingTable(X, [f"{MARKUP}{i}" for i in range(20)], columns), text="body", title=MARKUP)
+    with serve(pool, None, classes=["<b>bold</b>", "plain"], settings=Settings(annotators=(MARKUP, "ben"))) as page:
+        found = tab(page.of("ben"))
+        assert MARKUP in found.text("#stage .text")
+        assert found.text("#stage dt") == MARKUP
+        assert found.text("#title") == MARKUP
+        assert "<b>bold</b>" in found.text("#classes")
+        found.press("1", "2")
+        for view in ("grid", "labelled"):
+            found.page.click(f"a[data-view={view}]")
+            found.page.wait_for_selector("#tiles input, .entry" if view == "grid" else ".entry")
+        assert MARKUP in found.text(".entry .what")
+        assert found.page.locator("#classes b, main script, main img").count() == 0
+
+
+def test_text_rows_and_tables_show_their_columns(serve, tab):
+    rng = np.random.default_rng(0)
+    table = EmbeddingTable(rng.normal(size=(9, 4)).astype("f4"), columns={"stars": np.arange(9), "shop": ["A"] * 9})
+    with serve(Pool(table), None, classes=["good", "bad"]) as page:
+        found = tab(page.url)
+        assert found.page.locator("#stage dt").all_inner_texts() == ["stars", "shop"]
+        found.press("1", "2", "1", "2")
+        assert len(labels(page)) == 4
+
+
+def test_when_everything_is_labelled_the_page_says_so(serve, table, truth, tab):
+    with serve(Pool(table.head(5)), None, classes=["cat", "dog", "fox"]) as page:
+        found = tab(page.url).press("1", "2", "3", "1", "s")
+        assert "Every item is labelled or skipped." in found.text("#stage")
+        found.press("u")
+        assert found.page.locator("#stage dt").count() == 1

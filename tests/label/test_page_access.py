@@ -1,0 +1,147 @@
+"""For everybody: screen readers (axe-core), fingers, dark rooms, small and very large screens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+VIEWS = ("one", "grid", "labelled")
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core as npm installs it: `make browser` puts it below build/."""
+    places = [Path(os.environ.get("PRO2_AXE", "")), REPOSITORY / "build" / "node_modules" / "axe-core" / "axe.min.js"]
+    for place in places:
+        if place.is_file():
+            return place.read_text(encoding="utf-8")
+    pytest.skip("no axe-core; `make browser` installs it where npm is")
+
+
+@pytest.fixture(scope="module")
+def busy(serve_in, picture_pool, model, truth, tmp_path_factory):
+    """A page with labels, doubts and figures: everything is on it that can be."""
+    with serve_in(tmp_path_factory.mktemp("busy"))(picture_pool, model) as page:
+        desk = page.desk
+        for number in range(40):
+            row = desk.hands("")[0]["row"]
+            name = truth[row] if number % 9 else next(each for each in ("cat", "dog") if each != truth[row])
+            desk.act("", {"kind": "label", "key": f"key-{number:05d}", "rows": [row], "label": name})
+            if number % 10 == 9:
+                desk.worker.wait()
+        desk.act("", {"kind": "skip", "key": "key-skip-1", "rows": [desk.hands("")[0]["row"]]})
+        desk.worker.wait()
+        yield page
+
+
+def ready(found, view: str) -> None:
+    found.page.wait_for_selector({"one": "#stage img", "grid": "#tiles img", "labelled": ".entry"}[view])
+    found.wait("document.getElementById('accuracy').textContent.endsWith('%')")
+
+
+def violations(found, axe: str) -> list[str]:
+    """Through the debugger, as an extension would: the page itself takes no foreign script."""
+    found.page.evaluate(f"{axe}; undefined")
+    result = found.page.evaluate("axe.run(document)")
+    assert len(result["passes"]) > 15
+    return [f"{each['id']}: {[node['html'] for node in each['nodes']]}"[:300] for each in result["violations"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_violation_in_any_view_or_dialog(busy, tab, axe, scheme):
+    found = tab(busy.url, color_scheme=scheme)
+    for view in VIEWS:
+        found.page.click(f"a[data-view={view}]")
+        ready(found, view)
+        assert violations(found, axe) == [], view
+    found.page.click("a[data-view=one]")
+    for opener in ("open-keys", "open-new", "open-done"):
+        found.page.click(f"#{opener}")
+        assert violations(found, axe) == [], opener
+        found.page.keyboard.press("Escape")
+
+
+def test_no_violation_on_a_phone(busy, tab, axe):
+    found = tab(busy.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    for view in VIEWS:
+        found.page.tap(f"a[data-view={view}]")
+        ready(found, view)
+        assert violations(found, axe) == [], view
+
+
+SMALL = """
+[...document.querySelectorAll("button, a, select, input, summary")].filter((each) => {
+  const box = (each.closest("label") ?? each).getBoundingClientRect();
+  const seen = each.checkVisibility() && box.width > 0 && !each.classList.contains("jump");
+  return seen && (box.height < 32 || (box.height < 40 && !each.matches("summary")) || box.width < 40);
+}).map((each) => each.outerHTML.slice(0, 120))
+"""
+
+
+def test_fingers_find_every_control(busy, tab):
+    found = tab(busy.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    for view in VIEWS:
+        found.page.tap(f"a[data-view={view}]")
+        ready(found, view)
+        assert found.page.evaluate(SMALL) == [], view
+    found.page.tap("a[data-view=one]")
+    row = found.row
+    found.page.tap("#classes button[data-name=fox]")
+    found.settled()
+    assert busy.desk.session.board.labels[row] == "fox"
+    found.page.tap("#undo")
+    found.settled()
+    assert row not in busy.desk.session.board.labels
+
+
+@pytest.mark.parametrize("size", [(360, 740), (768, 1024), (1280, 720), (1920, 1080), (3840, 2160)])
+def test_nothing_overflows_and_the_item_is_in_sight(busy, tab, size):
+    found = tab(busy.url, viewport={"width": size[0], "height": size[1]})
+    for view in VIEWS:
+        found.page.click(f"a[data-view={view}]")
+        ready(found, view)
+        assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+    found.page.click("a[data-view=one]")
+    box = found.page.locator("#stage").bounding_box()
+    assert box["height"] > 0.25 * size[1]
+    assert box["y"] + box["height"] < size[1]
+    if size[0] > 900:  # every class in reach without scrolling
+        last = found.page.locator("#classes li").last.bounding_box()
+        assert last["y"] + last["height"] < size[1]
+
+
+def test_dark_and_light_follow_the_system(busy, tab):
+    light = tab(busy.url, color_scheme="light").page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = tab(busy.url, color_scheme="dark").page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = [sum(map(int, colour[4:-1].split(","))) / 3 for colour in (light, dark)]
+    assert brightness[0] > 230
+    assert brightness[1] < 40
+
+
+def test_what_a_screen_reader_hears(busy, tab):
+    found = tab(busy.url)
+    ready(found, "one")
+    tree = found.page.locator("body").aria_snapshot()
+    for line in ("navigation \"Views\"", "link \"One by one\"", "main", "list \"Classes\"", "button \"cat\"",
+                 "complementary \"How good it is\"", "heading \"Accuracy\"", "button \"Done\""):  # fmt: skip
+        assert line in tree, line
+    assert found.page.get_attribute("#guess", "aria-live") == "polite"
+    assert found.page.get_attribute("a[data-view=one]", "aria-current") == "page"
+    assert "Accuracy from" in (found.page.get_attribute("#chart", "aria-label") or "")
+
+
+def test_the_page_asks_the_network_for_nothing_but_its_own_server(busy, tab):
+    found = tab(busy.url)
+    asked: list[str] = []
+    found.page.on("request", lambda request: asked.append(request.url))
+    found.page.reload()
+    for view in VIEWS:
+        found.page.click(f"a[data-view={view}]")
+        ready(found, view)
+    assert len(asked) > 10
+    assert {url.startswith(busy.url) for url in asked} == {True}

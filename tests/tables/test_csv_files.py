@@ -1,0 +1,159 @@
+"""CSV: text that is not surely a number stays text, and nothing is taken for a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pro2.tables.csv_files import MAX_NUMBERS, read_columns, typed, write_rows
+from pro2.tables.embeddings import EmbeddingTable
+from tests.tables.samples import make_table
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1", "0", "-7"], [1, 0, -7]),
+        (["0.5", "-2.25", "3"], [0.5, -2.25, 3.0]),
+        (["1e-05", "1e+20"], [1e-05, 1e20]),
+        (["True", "False"], [True, False]),
+        (["1", "", "0"], [1, None, 0]),
+        (["True", ""], [True, None]),
+        (["9223372036854775807"], [2**63 - 1]),
+        (["9007199254740993", ""], [2**53 + 1, None]),
+    ],
+)
+def test_cells_that_round_trip_are_numbers(cells: list[str], expected: list[Any]) -> None:
+    assert typed(cells).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.10", "1.1"], ["1.10"], ["007"], ["1e5"], ["+1"], [" 1"], ["1_000"], ["-0"], ["0x1"], ["١"], ["NaN"],
+        ["12345678901234567890"], ["9223372036854775808"], ["1.0", "1"], ["9007199254740993", "0.5"], ["1", "a"],
+        ["0.1000000000000000055"], ["true"], ["", ""], ["inf", "Infinity"], ["0.5", "nan", ""], ["1" * 5000],
+    ],
+)  # fmt: skip
+def test_cells_that_do_not_stay_text(cells: list[str]) -> None:
+    assert typed(cells).tolist() == cells
+
+
+@given(st.lists(st.text() | st.integers().map(str) | st.floats().map(repr), min_size=1))
+def test_distinct_cells_stay_distinct(cells: list[str]) -> None:
+    """Reading never makes one value of two; a quote before a formula is the one thing that is taken away."""
+    clean = [cell for cell in cells if not cell.startswith("'")]
+    values = [value if value == value else "nan" for value in typed(clean).tolist()]
+    assert len(set(map(repr, values))) == len(set(clean))
+
+
+CELLS = st.text(st.characters(codec="utf-8")) | st.sampled_from(
+    ["=1", "+1", "-1", "@a", "'=1", "''@", "\t", "\r", "a\rb"]
+)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1))
+def test_what_is_written_is_plain_csv_that_no_spreadsheet_runs(rows: list[tuple[str, str]]) -> None:
+    file = io.BytesIO()
+    write_rows(file, ["id", "label"], rows)
+    header, *read = list(csv.reader(io.StringIO(file.getvalue().decode(), newline="")))
+    assert header == ["id", "label"]
+    assert len(read) == len(rows)
+    for cells, found in zip(rows, read):
+        assert all(cell[:1] not in ("=", "+", "-", "@", "\t", "\r") for cell in found)
+        assert all(seen in (cell, f"'{cell}") for cell, seen in zip(cells, found))
+
+
+def test_numbers_are_no_formulas_and_the_quote_is_optional() -> None:
+    for spreadsheet, text in ((True, "'-a"), (False, "-a")):
+        file = io.BytesIO()
+        write_rows(file, ["x"], [[-1], [-0.5], ["-a"], [None], [float("nan")]], spreadsheet)
+        assert file.getvalue().decode() == f'x\n-1\n-0.5\n{text}\n""\n""\n'
+
+
+def test_the_quote_is_taken_away_again(tmp_path: Path) -> None:
+    texts = ["=SUM(A1)", "'=x", "''@y", "'plain", "-a", "'"]
+    table = EmbeddingTable(np.eye(6), texts, {"t": texts, "=c": [1, 2, 3, 4, 5, 6]})
+    for name in ("t.csv", "n.npy"):
+        opened = EmbeddingTable.open(table.save(tmp_path / name))
+        assert opened.ids.tolist() == opened.column("t").tolist() == texts
+        assert opened.column("=c").tolist() == [1, 2, 3, 4, 5, 6]
+    assert "\n'=SUM(A1),'=SUM(A1)," in (tmp_path / "t.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_semicolons_tabs_blank_lines_and_a_pandas_index(tmp_path: Path, separator: str) -> None:
+    lines = [
+        ["", "e0", "e1", "site"],
+        ["r1", "0.5", "1", "a,b;c" if separator == "\t" else "x"],
+        ["r2", "2", "-1.5", "y"],
+    ]
+    path = tmp_path / ("t.tsv" if separator == "\t" else "t.csv")
+    path.write_text("\ufeff" + "\r\n".join(separator.join(line) for line in lines) + "\r\n\r\n", encoding="utf-8")
+    table = EmbeddingTable.open(path)
+    assert table.ids.tolist() == ["r1", "r2"]
+    assert table.embeddings.tolist() == [[0.5, 1.0], [2.0, -1.5]]
+    assert list(table.columns) == ["site"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "header line"),
+        ("a,a\n1,2\n", "one distinct name per column"),
+        ("id,e0,e1\na,0.5,1.5\nb,1\n", "line 3 of .* has 2 fields, the header has 3"),
+        ('id,e0,e1\n"a,0.5,1.5\n', "damaged .*unexpected end"),
+        ("id,e0,e1\na,0.5,x1\n", "found none"),
+        ("id,e0,e1\na,0.5,1.5\na,1.5,0.5\n", "repeats 1 id"),
+        (f"id,e0,e1,t\na,0.5,1.5,{'x' * 200_000}\n", r"damaged \(field larger than field limit \(131072\)\)"),
+        ("id,y\na,1\n", "found none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said_with_the_name_of_the_file(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as caught:
+        EmbeddingTable.open(path)
+    assert "odd.csv" in str(caught.value)
+
+
+def test_a_word_among_the_numbers_of_a_dimension_is_named(tmp_path: Path) -> None:
+    lines = [f"{i},0.5,1.5" for i in range(3000)]
+    lines[2500] = "2500,0.5,oops"
+    (tmp_path / "t.csv").write_text("\n".join(["id,e0,e1", *lines]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"'e1' of row 2501 in .*t\.csv is 'oops'; expected a number"):
+        EmbeddingTable.open(tmp_path / "t.csv")
+
+
+def test_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("id,label\nä,x\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"t\.csv is damaged \('utf-8'"):
+        read_columns(tmp_path / "t.csv")
+
+
+def test_large_tables_and_wide_columns_are_not_written(tmp_path: Path) -> None:
+    wide = EmbeddingTable(np.zeros((2, 2), dtype=np.float32), None, {"box": np.zeros((2, 4))})
+    with pytest.raises(ValueError, match="'box' holds several numbers per row"):
+        wide.save(tmp_path / "t.csv")
+    large = EmbeddingTable(np.broadcast_to(np.float32(0), (MAX_NUMBERS // 1000 + 1, 1000)))
+    with pytest.raises(ValueError, match="10,000,000 numbers"):
+        large.save(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="'e1' has the name of a dimension"):
+        EmbeddingTable(np.zeros((2, 2)), None, {"e1": [1, 2]}).save(tmp_path / "t.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_float32_table_comes_back_as_float32(tmp_path: Path) -> None:
+    table = make_table()
+    assert EmbeddingTable.open(table.save(tmp_path / "t.csv")).dtype == np.float32
+    double = EmbeddingTable(table.embeddings.astype(np.float64) + 1e-12)
+    opened = EmbeddingTable.open(double.save(tmp_path / "d.csv"))
+    assert opened.dtype == np.float64
+    np.testing.assert_array_equal(opened.embeddings, double.embeddings)

@@ -1,0 +1,220 @@
+"""Data frames and data sets of other libraries, in memory and on disk: in and out without loss."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pro2.tables.embeddings import EmbeddingTable
+from tests.tables.samples import assert_same, make_table
+
+datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+
+
+def wide_frame(n: int = 6, **more: Any) -> pd.DataFrame:
+    X = np.random.default_rng(0).standard_normal((n, 3)).astype(np.float32)
+    return pd.DataFrame({"id": [f"r{i}" for i in range(n)], **more, **{f"e{j}": X[:, j] for j in range(3)}})
+
+
+# ---- in memory
+
+
+def as_polars(table: EmbeddingTable) -> Any:
+    return pl.DataFrame(table)
+
+
+def as_lists(table: EmbeddingTable) -> Any:
+    return pl.DataFrame(table).with_columns(pl.col("embedding").cast(pl.List(pl.Float32)))
+
+
+def as_duckdb(table: EmbeddingTable) -> Any:
+    rows = pa.table(table)  # noqa: F841 - duckdb finds it by its name
+    return duckdb.sql("select * from rows")
+
+
+def as_pandas(table: EmbeddingTable) -> Any:
+    return pd.DataFrame.from_arrow(table)
+
+
+def as_dataset(table: EmbeddingTable) -> Any:
+    return datasets.Dataset(pa.table(table).replace_schema_metadata(None))
+
+
+@pytest.mark.parametrize("library", [pa.table, as_polars, as_lists, as_duckdb, as_pandas, as_dataset])
+def test_every_library_takes_and_gives_a_table(library: Any) -> None:
+    table = make_table()
+    assert_same(table, EmbeddingTable.from_arrow(library(table)))
+    some = table.where("y == 1")
+    assert_same(some, EmbeddingTable.from_arrow(library(some)))
+
+
+def test_a_selection_of_a_data_set_keeps_its_order() -> None:
+    table = make_table()
+    rows = [7, 2, 11]
+    assert EmbeddingTable.from_arrow(as_dataset(table).select(rows)).ids.tolist() == table.ids[rows].tolist()
+
+
+def test_pandas_wide_and_back() -> None:
+    frame = wide_frame(y=[0, 1, 0, 1, 0, 1], name=["a", "b", None, "d", "", "f"], part=pd.Categorical(list("uvuvuv")))
+    table = EmbeddingTable.from_pandas(frame)
+    np.testing.assert_array_equal(table.embeddings, frame[["e0", "e1", "e2"]].to_numpy())
+    assert table.column("name").tolist() == ["a", "b", None, "d", "", "f"]
+    assert table.column("part").tolist() == list("uvuvuv")
+    again = EmbeddingTable.from_pandas(table.to_pandas())
+    assert_same(table, again)
+    assert list(table.to_pandas().columns) == ["id", "y", "name", "part", "e0", "e1", "e2"]
+    assert "index" not in table.columns
+
+
+def test_pandas_with_one_column_of_arrays() -> None:
+    table = make_table()
+    frame = pd.DataFrame({"id": table.ids, "embedding": list(table.embeddings), "y": table.column("y")})
+    np.testing.assert_array_equal(EmbeddingTable.from_pandas(frame).embeddings, table.embeddings)
+
+
+def test_the_index_names_rows_when_it_has_names() -> None:
+    frame = wide_frame().drop(columns="id")
+    assert EmbeddingTable.from_pandas(frame).ids.tolist() == [str(i) for i in range(6)]
+    assert EmbeddingTable.from_pandas(frame[frame.index > 2]).ids.tolist() == ["0", "1", "2"]
+    frame.index = pd.Index(list("uvwxyz"))
+    assert EmbeddingTable.from_pandas(frame).ids.tolist() == list("uvwxyz")
+    frame.index.name = "file"
+    named = EmbeddingTable.from_pandas(frame)
+    assert named.column("file").tolist() == list("uvwxyz")
+    frame.index.name = "id"
+    assert EmbeddingTable.from_pandas(frame).ids.tolist() == list("uvwxyz")
+    assert frame.index.name == "id"  # the frame is as it was
+    assert list(frame.columns) == ["e0", "e1", "e2"]
+
+
+def test_plain_numbers_as_column_names() -> None:
+    X = np.random.default_rng(0).standard_normal((4, 3))
+    table = EmbeddingTable.from_pandas(pd.DataFrame(X))
+    np.testing.assert_array_equal(table.embeddings, X)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (wide_frame(n=2, y=[{"a": 1}, "b"]), "this DataFrame cannot be handed over as Arrow"),
+        (pd.concat([wide_frame(), wide_frame()]), "repeats 6 id"),
+        (pd.DataFrame([[1.5, 2.5, 1]], columns=["e0", "e1", "e0"]), "Duplicate column"),
+        (pd.DataFrame({"y": [1, 2]}), "found none"),
+        (np.zeros((3, 2)), "hands out no Arrow stream"),
+    ],
+)
+def test_frames_that_cannot_be_used_are_named(data: Any, message: str) -> None:
+    read = EmbeddingTable.from_pandas if isinstance(data, pd.DataFrame) else EmbeddingTable.from_arrow
+    with pytest.raises(ValueError, match=message):
+        read(data)
+
+
+# ---- folders of Hugging Face
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    datasets.disable_progress_bars()
+
+
+def test_a_saved_data_set_opens_as_a_table(tmp_path: Path) -> None:
+    table = make_table()
+    features = datasets.Features(
+        {
+            "id": datasets.Value("string"),
+            "embedding": datasets.List(datasets.Value("float32")),
+            "species": datasets.ClassLabel(names=["cat", "dog"]),
+        }
+    )
+    species = [-1 if i == 3 else i % 2 for i in range(len(table))]
+    data = {
+        "id": table.ids.tolist(),
+        "embedding": table.embeddings.tolist(),
+        "species": species,
+    }
+    one = datasets.Dataset.from_dict(data, features=features)
+    one.save_to_disk(tmp_path / "one", num_shards=3)
+    opened = EmbeddingTable.open(tmp_path / "one")
+    np.testing.assert_array_equal(opened.embeddings, table.embeddings)
+    assert opened.ids.tolist() == table.ids.tolist()
+    assert opened.column("species_name").tolist()[:5] == ["cat", "dog", "cat", None, "cat"]
+    datasets.DatasetDict({"train": one.select(range(8)), "test": one.select(range(8, 12))}).save_to_disk(
+        tmp_path / "two"
+    )
+    both = EmbeddingTable.open(tmp_path / "two")
+    assert both.where("split == 'test'").ids.tolist() == table.ids[8:].tolist()
+    np.testing.assert_array_equal(both.embeddings, table.embeddings)
+
+
+def test_a_folder_that_is_no_data_set_or_leads_out_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no state\.json"):
+        EmbeddingTable.open(tmp_path)
+    (tmp_path / "dataset_info.json").write_text("{}", encoding="utf-8")
+    for name, message in (("../secret.arrow", "leaves the folder"), ("gone.arrow", "gone.arrow")):
+        (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}), encoding="utf-8")
+        with pytest.raises((ValueError, OSError), match=message):
+            EmbeddingTable.open(tmp_path)
+    for text in ("[" * 100_000, "{}", "null", "{"):
+        (tmp_path / "state.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match="is damaged"):
+            EmbeddingTable.open(tmp_path)
+
+
+# ---- other programs read our files, and we read theirs
+
+
+def test_pandas_polars_duckdb_and_datasets_read_the_file(tmp_path: Path) -> None:
+    table = make_table()
+    path = table.save(tmp_path / "t.arrow")
+    frame = pd.read_feather(path)
+    np.testing.assert_array_equal(np.stack(frame["embedding"]), table.embeddings)
+    assert frame["name"].tolist() == table.column("name").tolist()
+    lazy = pl.read_ipc(path)
+    np.testing.assert_array_equal(lazy["embedding"].to_numpy(), table.embeddings)
+    assert lazy["y"].to_list() == table.column("y").tolist()
+    parquet = table.save(tmp_path / "t.parquet")
+    first = duckdb.sql(f"select embedding from '{parquet}' where id = 'dir/004.jpg'").fetchall()[0][0]
+    np.testing.assert_array_equal(np.float32(first), table.embeddings[4])
+    loaded = datasets.load_dataset("arrow", data_files=str(path), cache_dir=str(tmp_path / "cache"), split="train")
+    assert loaded["id"][:] == table.ids.tolist()
+
+
+def test_files_written_by_pandas_and_polars_open(tmp_path: Path) -> None:
+    table = make_table()
+    frame = pd.DataFrame({"id": table.ids, "embedding": list(table.embeddings), "y": table.column("y")})
+    frame.to_feather(tmp_path / "pd.feather")
+    frame.to_parquet(tmp_path / "pd.parquet")
+    pl.from_pandas(frame).write_ipc(tmp_path / "pl.arrow")
+    pl.from_pandas(frame).write_ipc(tmp_path / "packed.arrow", compression="zstd")
+    wide_frame(n=12, y=table.column("y")).to_csv(tmp_path / "pd.csv")
+    for name in ("pd.feather", "pd.parquet", "pl.arrow", "packed.arrow"):
+        opened = EmbeddingTable.open(tmp_path / name)
+        np.testing.assert_array_equal(opened.embeddings, table.embeddings)
+        assert opened.ids.tolist() == table.ids.tolist()
+        assert opened.column("y").tolist() == table.column("y").tolist()
+    assert EmbeddingTable.open(tmp_path / "pd.csv").ids.tolist() == [f"r{i}" for i in range(12)]
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import numpy as np, pro2\n"
+        "table = pro2.EmbeddingTable(np.ones((2, 2)))\n"
+        f"for name in ('t.npz', 't.csv', 'u.npy', 't.safetensors'):\n"
+        f"    assert len(pro2.EmbeddingTable.open(table.save(r'{tmp_path}/' + name))) == 2\n"
+        f"try:\n    table.save(r'{tmp_path}/t.arrow')\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'pro2[table]'" in answer.stdout

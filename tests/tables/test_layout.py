@@ -1,0 +1,130 @@
+"""Which columns are the embedding: named, matched, ranged or guessed, in the order of their numbers in every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.layout import choose, natural
+
+X = np.random.default_rng(0).standard_normal((5, 12)).astype(np.float32)
+SUFFIXES = [".csv", ".parquet", ".feather", ".arrow"]
+
+
+def write_wide(path: Path, prefix: str = "e", **more: list) -> Path:
+    """One column per dimension in the order e0, e1, e10, e11, e2, ..., as a program that sorts names leaves them."""
+    dimensions = {f"{prefix}{i}": X[:, i] for i in sorted(range(12), key=str)}
+    table = pa.table({"id": list("abcde"), "y": [0, 1, 0, 1, 1], **dimensions, **more})
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif path.suffix == ".csv":
+        rows = zip(*([f"{value!r}" for value in column.to_pylist()] for column in table.columns[1:]))
+        lines = [",".join(table.column_names), *(f"{i},{','.join(row)}" for i, row in zip("abcde", rows))]
+        path.write_text("\n".join(lines).replace("'", ""), encoding="utf-8")
+    else:
+        pyarrow.feather.write_feather(table, path, compression="lz4" if path.suffix == ".feather" else "uncompressed")
+    return path
+
+
+@pytest.mark.parametrize("embedding", [None, "e*", "e", "e0:e11", "e[0-9]*", "e?*"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_wide_tables_open_in_the_order_of_their_numbers(tmp_path: Path, suffix: str, embedding: str | None) -> None:
+    table = EmbeddingTable.open(write_wide(tmp_path / f"t{suffix}"), embedding)
+    np.testing.assert_array_equal(table.embeddings, X)
+    assert table.dtype == np.float32
+    assert list(table.columns) == ["y"]
+    assert table.ids.tolist() == list("abcde")
+    assert EmbeddingTable.open(table.save(tmp_path / "again.npz")).verify() == table.digest
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_range_takes_some_dimensions_and_leaves_the_others_as_columns(tmp_path: Path, suffix: str) -> None:
+    table = EmbeddingTable.open(write_wide(tmp_path / f"t{suffix}"), "e2:e10")
+    np.testing.assert_array_equal(table.embeddings, X[:, 2:11])
+    assert sorted(table.columns) == ["e0", "e1", "e11", "y"]
+
+
+def test_columns_may_count_from_one_or_be_plain_numbers(tmp_path: Path) -> None:
+    for prefix in ("", "emb_", "V", "dim."):
+        table = EmbeddingTable.open(write_wide(tmp_path / f"t{prefix}.parquet", prefix))
+        np.testing.assert_array_equal(table.embeddings, X)
+    one = pa.table({f"V{i + 1}": X[:, i] for i in range(12)})
+    pyarrow.parquet.write_table(one, tmp_path / "one.parquet")
+    np.testing.assert_array_equal(EmbeddingTable.open(tmp_path / "one.parquet").embeddings, X)
+
+
+def test_integers_are_an_embedding_only_when_someone_says_so(tmp_path: Path) -> None:
+    counts = pa.table({f"c{i}": pa.array([i, i + 1], pa.int16()) for i in range(3)})
+    pyarrow.parquet.write_table(counts, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="found none"):
+        EmbeddingTable.open(tmp_path / "t.parquet")
+    table = EmbeddingTable.open(tmp_path / "t.parquet", "c*")
+    assert table.dtype == np.float32
+    assert table.embeddings.tolist() == [[0, 1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("more", "embedding", "message"),
+    [
+        ({"f0": [0.5] * 5, "f1": [1.5] * 5}, None, r"2 candidates \(e0:e11, f0:f1\).*embedding='e\*'"),
+        ({"extra": [1.5] * 5}, "e*", "takes 'extra' .*be more precise: e0:e11"),
+        ({}, "f*", "neither a floating .*candidates: e0:e11"),
+        ({}, "y", "neither a floating"),
+        ({}, "e0", "neither a floating"),
+        ({}, "e0:e12", "names 13 columns, .* has 12"),
+        ({}, "e0:y", "is no range"),
+        ({}, "e11:e0", "names -10 columns"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_what_is_not_clear_is_asked(
+    tmp_path: Path, suffix: str, more: dict[str, list], embedding: str | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        EmbeddingTable.open(write_wide(tmp_path / f"t{suffix}", **more), embedding)
+
+
+def test_one_column_of_lists_wins_over_numbered_columns(tmp_path: Path) -> None:
+    table = pa.table({"vector": list(X), "e0": [0.5] * 5, "e1": [0.5] * 5})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    opened = EmbeddingTable.open(tmp_path / "t.parquet")
+    assert opened.width == 12
+    assert list(opened.columns) == ["e0", "e1"]
+    assert EmbeddingTable.open(tmp_path / "t.parquet", "e*").width == 2
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_gap_in_a_dimension_is_named_by_its_id(tmp_path: Path, suffix: str) -> None:
+    path = write_wide(tmp_path / "whole.parquet")
+    whole = pyarrow.parquet.read_table(path)
+    gap = whole.set_column(whole.column_names.index("e3"), "e3", pa.array([0.5, None, 0.5, 0.5, 0.5]))
+    if suffix == ".csv":
+        lines = [",".join("" if v is None else str(v) for v in row.values()) for row in gap.to_pylist()]
+        (tmp_path / "t.csv").write_text("\n".join([",".join(gap.column_names), *lines]), encoding="utf-8")
+    elif suffix == ".parquet":
+        pyarrow.parquet.write_table(gap, tmp_path / "t.parquet")
+    else:
+        pyarrow.feather.write_feather(gap, tmp_path / f"t{suffix}")
+    table = EmbeddingTable.open(tmp_path / f"t{suffix}")
+    with pytest.raises(ValueError, match=r"row 1 \(id 'b'\) .*not finite"):
+        table.verify()
+    with pytest.raises(ValueError, match=r"row 1 \(id 'b'\) .*not finite"):
+        table.X_y("y")
+    table.where("id != 'b'").verify()
+
+
+@given(st.permutations(range(30)), st.sampled_from(["", "e", "dim_", "a1b"]))
+def test_the_order_in_the_file_never_matters(order: list[int], prefix: str) -> None:
+    names = {f"{prefix}{i}": True for i in order}
+    expected = [f"{prefix}{i}" for i in range(30)]
+    assert sorted(names, key=natural) == expected
+    for embedding in (None, f"{prefix}*", f"{prefix}0:{prefix}29"):
+        assert choose([], names, embedding, "", "t") == expected

@@ -1,0 +1,385 @@
+"""The atomic write: old or new, never half, whatever happens between two system calls; and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pro2.atomic import atomic_write, discard_stale
+
+OLD, NEW = b"old content", b"new content, " * 1000
+CALLS = ("open", "close", "fsync", "link", "replace", "unlink", "fchmod", "stat", "scandir")
+
+
+def write(path: Path, content: bytes = NEW, force: bool = False) -> Path:
+    return atomic_write(path, lambda file: file.write(content), force)
+
+
+def temporaries(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir() if each.name.endswith(".part"))
+
+
+@pytest.fixture(params=[True, False], ids=["replaces", "is new"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "out.bin"
+    if request.param:
+        path.write_bytes(OLD)
+    return path
+
+
+# A crash between any two system calls: first of the process, then of the machine
+
+
+@contextlib.contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch, before: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Every system call of a write is announced to `before`."""
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            real = getattr(os, name)
+
+            def call(*args: Any, _name: str = name, _real: Any = real, **kwargs: Any) -> Any:
+                before(_name, args)
+                return _real(*args, **kwargs)
+
+            patch.setattr(os, name, call)
+        yield
+
+
+def count_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    seen: list[str] = []
+    with watched(monkeypatch, lambda name, args: seen.append(name)):
+        write(path, force=True)
+    assert {"open", "fsync", "close"} <= set(seen)
+    return len(seen)
+
+
+WAYS = pytest.mark.parametrize(("existed", "force"), [(True, True), (False, True), (False, False)])
+
+
+@WAYS
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing but write and die
+def test_a_process_that_dies_before_any_call_leaves_old_or_new(
+    tmp_path: Path, existed: bool, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out.bin"
+    for victim in range(count_calls(target.with_name("other"), monkeypatch) + 3):
+        target.unlink(missing_ok=True)
+        if existed:
+            target.write_bytes(OLD)
+        child = os.fork()
+        if child == 0:  # the process dies for real: no clean-up, no handler
+            left = iter(range(victim))
+            with watched(monkeypatch, lambda name, args, left=left: next(left, None) is None and os._exit(9)):
+                write(target, force=force)
+            os._exit(0)
+        os.waitpid(child, 0)
+        found = target.read_bytes() if target.exists() else None
+        assert found in ((OLD, NEW) if existed else (None, NEW))
+        write(target, force=True)
+        assert target.read_bytes() == NEW
+        assert temporaries(target.parent) == []
+
+
+@dataclass
+class Disk:
+    """What a machine may find after power came back: files by number, names that point to them, what is not yet safe.
+
+    Content reaches the disk with `fsync` of the file; names reach it with `fsync` of the folder, or earlier, in order.
+    """
+
+    content: dict[int, bytes] = field(default_factory=dict)  # as the process sees it
+    safe: dict[int, bytes] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)  # as it is on disk for certain
+    waiting: list[tuple[str, ...]] = field(default_factory=list)  # changes of names that may or may not be there
+
+    def states(self, name: str) -> Iterator[bytes | None]:
+        """What `name` may hold: any number of the waiting changes was made, any part of what is not safe is lost."""
+        for made in range(len(self.waiting) + 1):
+            names = dict(self.names)
+            for change in self.waiting[:made]:
+                _rename(names, change)
+            if name not in names:
+                yield None
+                continue
+            number = names[name]
+            full = self.content[number]
+            lost = [full, full[: len(full) // 2], b"", self.safe.get(number, b"")]
+            yield from [full] if self.safe.get(number) == full else lost
+
+
+def _rename(names: dict[str, int], change: tuple[str, ...]) -> None:
+    kind, *args = change
+    if kind == "create":
+        names[args[0]] = int(args[1])
+    elif kind == "unlink":
+        names.pop(args[0], None)
+    else:
+        names[args[1]] = names[args[0]]
+        if kind == "replace":
+            del names[args[0]]
+
+
+def follow(disk: Disk, path: Path, log: list[tuple[str, tuple[Any, ...]]], snapshot: Any) -> None:
+    """Replay what a real write did on the model; `snapshot` is called before and after every change."""
+    open_files: dict[int, int | None] = {}
+    for name, args in log:
+        snapshot(disk)
+        if name == "opened":
+            place, descriptor, inode = args
+            open_files[descriptor] = inode
+            if inode is not None:
+                disk.waiting.append(("create", place, str(inode)))
+                disk.content.setdefault(inode, b"")
+        elif name == "fsync":
+            inode = open_files[args[0]]
+            if inode is None:
+                for change in disk.waiting:
+                    _rename(disk.names, change)
+                disk.waiting.clear()
+            else:
+                disk.content[inode] = NEW
+                snapshot(disk)
+                disk.safe[inode] = NEW
+        elif name in ("replace", "link", "unlink"):
+            disk.waiting.append((name, *(Path(each).name for each in args)))
+    snapshot(disk)
+
+
+@WAYS
+def test_a_machine_that_dies_at_any_moment_finds_old_or_new(
+    tmp_path: Path, existed: bool, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, disk = tmp_path / "out.bin", Disk()
+    if existed:
+        target.write_bytes(OLD)
+        disk.content[0] = disk.safe[0] = OLD
+        disk.names[target.name] = 0
+    log: list[tuple[str, tuple[Any, ...]]] = []
+    real_open = os.open
+    with watched(monkeypatch, lambda name, args: name != "open" and log.append((name, args))):
+
+        def opened(place: Any, flags: int, *more: Any, **named: Any) -> int:
+            descriptor = real_open(place, flags, *more, **named)
+            log.append(("opened", (Path(place).name, descriptor, 1 if flags & os.O_CREAT else None)))
+            return descriptor
+
+        monkeypatch.setattr(os, "open", opened)
+        write(target, force=force)
+    monkeypatch.undo()
+    found: set[bytes | None] = set()
+    follow(disk, target, log, lambda now: found.update(now.states(target.name)))
+    assert found == {OLD if existed else None, NEW}
+    assert set(disk.states(target.name)) == {NEW}, "once the call has returned, the file is promised"
+
+
+def test_the_model_of_a_disk_can_fail() -> None:
+    """Without the fsync of the file, the same model finds half a file: the proof above proves something."""
+    found: set[bytes | None] = set()
+    log = [("opened", ("part", 3, 1)), ("replace", ("part", "out"))]
+    disk = Disk()
+    follow(disk, Path("out"), log, lambda now: None)
+    disk.content[1] = NEW
+    found.update(disk.states("out"))
+    assert NEW[: len(NEW) // 2] in found
+
+
+# What may be replaced, and how it looks afterwards
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(OLD)
+    with pytest.raises(FileExistsError, match="out exists; choose another name or pass force=True"):
+        write(path)
+    assert path.read_bytes() == OLD
+    assert write(path, force=True).read_bytes() == NEW
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_the_mode_of_a_replaced_file_stays(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(OLD)
+    path.chmod(mode)
+    write(path, force=True)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        assert stat.S_IMODE(write(tmp_path / "out").stat().st_mode) == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_devices_pipes_and_folders_are_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name, kind in {"pipe": "a pipe", "folder": "a folder", "link": "a device", "/dev/null": "a device"}.items():
+        with pytest.raises(FileExistsError, match=f"is {kind}, which is never replaced"):
+            write(tmp_path / name, force=True)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_link_keeps_pointing_to_the_file_that_is_written(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "real").write_bytes(OLD)
+    (tmp_path / "link").symlink_to("store/real")
+    assert write(tmp_path / "link", force=True) == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "store" / "real").read_bytes() == NEW
+
+
+def test_long_and_odd_names_can_be_written(tmp_path: Path) -> None:
+    for name in ("ü" * 127, "x" * 255, "[a] b\n*.bin", "-rf"):
+        assert write(tmp_path / name).read_bytes() == NEW
+    assert temporaries(tmp_path) == []
+
+
+def test_two_writers_without_force_make_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def slow(file: Any) -> None:
+        file.write(b"slow")
+        write(path, b"fast")
+
+    with pytest.raises(FileExistsError, match="someone else meanwhile"):
+        atomic_write(path, slow)
+    assert path.read_bytes() == b"fast"
+    assert temporaries(tmp_path) == []
+
+
+def test_a_full_disk_is_explained_and_changes_nothing(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = target.read_bytes() if target.exists() else None
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"^cannot write .*out.bin: No space left.*nothing was changed") as caught:
+        write(target, force=True)
+    assert caught.value.errno == errno.ENOSPC
+    assert (target.read_bytes() if target.exists() else None) == before
+    assert temporaries(target.parent) == []
+
+
+def test_a_failing_writer_leaves_nothing(target: Path) -> None:
+    before = sorted(each.name for each in target.parent.iterdir())
+
+    def fails(file: Any) -> None:
+        file.write(b"half")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        atomic_write(target, fails, force=True)
+    assert sorted(each.name for each in target.parent.iterdir()) == before
+
+
+# What killed writers leave behind
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from pro2.atomic import atomic_write
+
+def fill(file):
+    file.write(b"x" * 100_000)
+    file.flush()
+    print("writing", flush=True)
+    time.sleep(600)
+
+atomic_write(Path(sys.argv[1]), fill, force=True)
+"""
+
+
+def writer(path: Path) -> subprocess.Popen[str]:
+    """A process that is in the middle of a write of `path`."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+def test_the_next_writer_removes_what_a_killed_one_left_and_spares_a_living_one(tmp_path: Path) -> None:
+    path, other = tmp_path / "out.bin", tmp_path / "other.bin"
+    with writer(path) as dead, writer(path) as alive, writer(other) as stranger:
+        try:
+            dead.send_signal(signal.SIGKILL)
+            dead.wait()
+            stranger.send_signal(signal.SIGKILL)
+            stranger.wait()
+            assert len(temporaries(tmp_path)) == 3
+            write(path)
+            left = temporaries(tmp_path)
+            assert [name.split(".")[1] for name in left] == ["other", "out"]
+        finally:
+            alive.kill()
+    discard_stale(path)
+    discard_stale(other)
+    assert temporaries(tmp_path) == []
+    assert path.read_bytes() == NEW
+
+
+def test_a_file_taken_for_dead_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    real, calls = fcntl.flock, []
+
+    def slow_lock(descriptor: int, how: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:  # between creation and lock, another process cleans up
+            for name in temporaries(tmp_path):
+                (tmp_path / name).unlink()
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow_lock)
+    write(tmp_path / "out.bin")
+    assert len(calls) == 2
+    assert (tmp_path / "out.bin").read_bytes() == NEW
+    assert temporaries(tmp_path) == []
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from pro2.atomic import atomic_write
+
+print("ready", flush=True)
+for turn in range(10**9):
+    letter = bytes([97 + turn % 26])
+    atomic_write(Path(sys.argv[1]), lambda file: [file.write(letter * 50_000) for _ in range(4)], force=True)
+"""
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+def test_killed_at_random_moments_a_file_is_always_whole(tmp_path: Path, fuzz_scale: int) -> None:
+    path = tmp_path / "out.bin"
+    for turn in range(20 * fuzz_scale):
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.001 * (turn % 17))  # any moment will do: the assertion holds at all of them
+            process.kill()
+        if path.exists():
+            content = path.read_bytes()
+            assert len(content) == 200_000
+            assert len(set(content)) == 1
+    write(path, force=True)
+    assert temporaries(tmp_path) == []

@@ -1,0 +1,56 @@
+"""Hostile calls of every estimator: finite probabilities, or an error that names the argument. See hostile_calls.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hostile_calls import SUBJECTS, campaign, outcome
+
+# What does not keep the promise yet. A subject that keeps it fails here until its line is gone.
+BROKEN = {
+    name: "X of a wrong shape or type is refused without its name, and numbers overflow"
+    for name in SUBJECTS
+    if name not in ("SourceMoments", "Projection.fit_moments")
+}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(name, marks=[pytest.mark.xfail(reason=BROKEN[name], strict=True)] if name in BROKEN else [])
+        for name in SUBJECTS
+    ],
+)
+def test_a_call_is_answered_or_refused_by_argument(subject: str, fuzz_scale: int) -> None:
+    counts, findings = campaign(subject, n=(20 if subject.startswith("baseline") else 140) * fuzz_scale)
+    assert counts["answered"] > 0
+    assert not findings, f"{len(findings)} of {counts.total()} calls:\n" + "\n".join(findings[:8])
+
+
+def test_the_same_number_is_the_same_call() -> None:
+    for number in range(10):
+        assert outcome("SourceMoments", number) == outcome("SourceMoments", number)
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ([("probabilities", [[0.5, 0.5]])], "answered"),
+        ([("probabilities", [[0.5, 0.6]])], "finding"),
+        ([("probabilities", [[float("nan"), 1.0]])], "finding"),
+        (ValueError("X is empty"), "refused"),
+        (ValueError("it is empty"), "finding"),
+        (TypeError("y mixes labels"), "refused"),
+        (IndexError("y"), "finding"),
+        (ZeroDivisionError("X"), "finding"),
+    ],
+)
+def test_every_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch, result: object, found: str) -> None:
+    def call(*args: object) -> object:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setitem(SUBJECTS, "a subject", call)
+    assert outcome("a subject", 0)[0] == found
