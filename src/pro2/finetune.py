@@ -121,6 +121,10 @@ def finetune(
     import torch
 
     codes = torch.from_numpy(encode(np.asarray(y), head.classes_.tolist())[1]).to(device)
+    if len(inputs) != len(codes):
+        raise ValueError(f"inputs has {len(inputs)} rows, y has {len(codes)}; expected one label per row.")
+    if any(step != int(step) or step < 0 for step in steps):
+        raise ValueError(f"steps must be whole numbers of at least 0, got {list(steps)}.")
     tail, layer = copy.deepcopy(tail).to(device).requires_grad_(True), _layer(head).to(device)
     parameters = [*tail.parameters(), *layer.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.01)

@@ -8,7 +8,7 @@ registry, `ESTIMATORS`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +46,10 @@ class PreparedKey(NamedTuple):
     params: Params
     start: int | None
     size: int
+
+
+_TRAINED: dict[tuple[str, PreparedKey], Features] = {}  # by content of the data: the same fit wherever it is asked for
+_MOST_TRAINED = 24
 
 
 class Method(Protocol):
@@ -106,7 +110,11 @@ class FeatureMethod:
         """Features to fit: as many as the batch uses, where the first of them do not depend on how many there are."""
         if not self.is_trained(params):
             return max((s.n_features or 0 for s in batch.settings), default=0)
-        return batch.size if getattr(ESTIMATORS[self.name], "nested", True) else setting.n_features or 0
+        return batch.size if self._nested else setting.n_features or 0
+
+    @property
+    def _nested(self) -> bool:
+        return getattr(ESTIMATORS[self.name], "nested", True)
 
     def _starts(self, batch: Batch, params: Params) -> Sequence[int | None]:
         if self.name == "random":
@@ -117,6 +125,17 @@ class FeatureMethod:
         return starts if len(set(starts)) > 1 else starts[:1]
 
     def prepare(self, problem: Problem, key: PreparedKey) -> Features:
+        if not (self.is_trained(key.params) and self._nested):
+            return self._fit(problem, key)
+        # a basis of 1,024 directions trains for a minute or more, and several plans of a suite compare with it
+        made = _TRAINED.get((problem.digest, key))
+        if made is None:
+            made = _TRAINED[problem.digest, key] = self._fit(problem, key)
+            for old in list(_TRAINED)[:-_MOST_TRAINED]:
+                _TRAINED.pop(old, None)
+        return replace(made, _pools={})
+
+    def _fit(self, problem: Problem, key: PreparedKey) -> Features:
         params = dict(key.params)
         if self.name == "pro2":
             return _projected(problem, params, key.start, key.size)

@@ -19,6 +19,7 @@ from pro2.lab.experiments.plan import DataSpec
 from pro2.lab.experiments.runs import Skip
 from pro2.linalg.logistic import fit_logistic
 from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.labels import labelled
 from pro2.tables.shifts import domain_targets, group_targets
 
 _SLICE = re.compile(r"\s*(\d{0,18})\s*:\s*(\d{0,18})\s*")
@@ -142,21 +143,45 @@ def _open(spec: DataSpec, path: Path) -> Problem:
 
 
 def problem_of(spec: DataSpec, table: EmbeddingTable) -> Problem:
-    """A data entry over an open table."""
+    """A data entry over an open table; rows without a label, or without the group that is asked for, are left out."""
     content = table.verify()
-    label = np.asarray(table.column(spec.label))
-    source = _rows(table, str(spec.source))
-    targets = _targets(spec, table, label, source)
+    known = labelled(table.column(spec.label))[1]
+    if spec.group:
+        known &= labelled(table.column(spec.group))[1]
+    known = np.flatnonzero(known)
+    source, pool, targets = _parts(spec, table, known)
+    table = table.take(known)
+    label = labelled(table.column(spec.label))[0]
+    group = labelled(table.column(spec.group))[0] if spec.group else None
+    if spec.domain and not targets:
+        targets = domain_targets(table.column(spec.domain), pool)
+    targets = targets or group_targets(label, group, pool, source)
     used = np.concatenate([source, *targets.values()])
     classes, codes = np.unique(label[used], return_inverse=True)
     y = np.full(len(table), -1, dtype=np.int64)
     y[used] = codes
     _check_rows(spec, y, source, targets, classes)
     X = np.ascontiguousarray(table.embeddings, dtype=np.float32)
-    groups = None
-    if spec.group:
-        groups = y * len(table) + np.unique(np.asarray(table.column(spec.group)), return_inverse=True)[1]
+    groups = None if group is None else y * len(table) + np.unique(group, return_inverse=True)[1]
     return make_problem(spec.name, X, y, tuple(classes.tolist()), source, targets, content, groups=groups)
+
+
+def _parts(
+    spec: DataSpec, table: EmbeddingTable, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Source rows, rows that targets may come from, and named targets, as places among the rows `known`."""
+
+    def places(expression: str) -> np.ndarray:
+        found = np.flatnonzero(np.isin(known, _rows(table, expression)))
+        if len(found) == 0:
+            raise ValueError(f"no row of {expression!r} has a value of {spec.label!r}")
+        return found
+
+    source = places(str(spec.source))
+    pool = places(spec.pool) if spec.pool else np.setdiff1d(np.arange(len(known)), source)
+    if spec.domain:
+        pool = pool[labelled(table.column(spec.domain))[1][known[pool]]]
+    return source, pool, {name: places(expression) for name, expression in spec.targets}
 
 
 def make_problem(
@@ -176,15 +201,6 @@ def make_problem(
         state.update(array.astype("<i8").tobytes())
     digest = state.hexdigest()[:32]
     return Problem(name, X, y, classes, source, dict(targets), digest, dict(heads or {}), groups)
-
-
-def _targets(spec: DataSpec, table: EmbeddingTable, label: np.ndarray, source: np.ndarray) -> dict[str, np.ndarray]:
-    if spec.targets:
-        return {name: _rows(table, expression) for name, expression in spec.targets}
-    pool = _rows(table, spec.pool) if spec.pool else np.setdiff1d(np.arange(len(table)), source)
-    if spec.domain:
-        return domain_targets(table.column(spec.domain), pool)
-    return group_targets(label, np.asarray(table.column(str(spec.group))), pool, source)
 
 
 def _rows(table: EmbeddingTable, expression: str) -> np.ndarray:
