@@ -36,10 +36,10 @@ def points(value: float, error: float) -> str:
     return f"{100 * value:+.1f} ± {100 * error:.1f} points"
 
 
-def differences(results: Results, method: str, baseline: str) -> Table:
-    """Paired differences of one method to another, cell by cell."""
+def differences(results: Results, method: str, baseline: str, most: float = math.inf) -> Table:
+    """Paired differences of one method to another, cell by cell, both with at most so many features."""
     rules = rules_of(results.plan, results.rows)
-    rows = [row for row in results.rows if row["method"] in (method, baseline)]
+    rows = [r for r in results.rows if r["method"] in (method, baseline) and (r["n_features"] or 0) <= most]
     return tables.difference_table(rows, rules, baseline)
 
 
@@ -85,7 +85,8 @@ def _against_best(title: str, data: str, means: Table, method: str, others: tupl
 
 
 def ahead_of_teney(results: Results) -> Iterator[Part]:
-    rows = differences(results, "pro2", "teney")
+    most = max(row["n_features"] for row in results.rows if row["method"] == "teney")
+    rows = differences(results, "pro2", "teney", most)
     severe = ((("waterbirds", SEVERE)), ("celeba", SEVERE), ("collages", "fashion"), ("collages", "cifar"))
     for data, target in severe:
         yield from _most_labels([r for r in rows if (r["data"], r["target"]) == (data, target)])
