@@ -187,7 +187,8 @@ def show(console: Console, pages: list[Page]) -> None:
 
 
 def write_page(path: Path, pages: list[Page], command: str, title: str) -> None:
-    lines = [f"# {title}", "", f"Written by `{command}`.", ""]
+    rule = "**Settings chosen by each method itself, from the few labels alone.**"
+    lines = [f"# {title}", "", rule, "", f"Written by `{command}`.", ""]
     for title, head, body in pages:
         lines += [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(row) + " |" for row in body] + [""]

@@ -13,7 +13,6 @@ from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.estimators.validation import check_X
 from pro2.lab.baselines.source import Source
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.logistic import LogisticFit
 from pro2.linalg.moments import Array
 
 Head = tuple[Array, Array]
@@ -125,7 +124,8 @@ def check_share(name: str, value: Any) -> float:
     return float(value)
 
 
-def picked(fit: LogisticFit, at: tuple[int, int]) -> Head:
+def picked(fit: Any, at: tuple[int, int]) -> Head:
+    """The head of one candidate of a path."""
     return fit.coef[at[0], at[1], ...], fit.intercept[at[0], at[1], ...]
 
 

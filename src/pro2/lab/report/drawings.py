@@ -18,7 +18,7 @@ from pro2.lab.report.tables import Table
 
 # With more methods than colours, lines cannot be told apart: a ranking is drawn instead.
 _MOST_LINES = 8
-_MOST_MAPS = 2  # methods whose heat maps stand beside each other
+_MOST_MAPS = 3  # methods whose heat maps stand beside each other
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,15 @@ def _dimensions(results: Results, rules: Rules) -> Iterator[Drawn]:
 
 
 def ranked_methods(results: Results) -> list[str]:
-    """Methods with several numbers of features: Pro2 first, a random projection beside it, then the others."""
+    """Methods with several numbers of features: Pro2 in all its forms, a random projection beside it, then others."""
     sizes: dict[str, set[int]] = {}
     for row in results.rows:
         if row["measure"] in ("accuracy", "bound") and row["n_features"] is not None:
             sizes.setdefault(row["method"], set()).add(row["n_features"])
     several = [m for m in results.plan.methods if len(sizes.get(m.name, ())) > 1]
-    first = {m.method: m for m in reversed(several)}.values()  # one of a kind: others differ in their rule or options
+    first = {(m.method, m.params): m for m in reversed(several)}.values()  # others differ in how they are chosen
     order = {"pro2": 0, "random": 1}
-    return [m.name for m in sorted(first, key=lambda m: order.get(m.method, 2))]
+    return [m.name for m in sorted(first, key=lambda m: (order.get(m.method, 2), several.index(m)))]
 
 
 def _nullspaces(results: Results, rules: Rules) -> Iterator[Drawn]:

@@ -65,37 +65,28 @@ def _lines(axis: Any, rows: Table, column: str, styles: Mapping[str, dict[str, A
 
 def plot_accuracy(table: Table, titles: Titles) -> Any:
     """Accuracy against shots, one panel a target, with standard errors over seeds."""
-    targets, styles = values_of(table, "target"), looks(values_of(table, "method"))
-    figure, axes = panels(len(targets))
-    for axis, target in zip(axes, targets):
-        _lines(axis, [r for r in table if r["target"] == target], "method", styles, titles)
-        axis.set_title(figure_text(target))
-    axes[0].set_ylabel("test accuracy (%)")
-    add_legend(figure, axes[0])
-    return figure
+    return _panelled(table, titles, "target", "method", "test accuracy (%)")
 
 
 def plot_overall(table: Table, titles: Titles) -> Any:
     """Mean over targets against shots, one panel a data set."""
-    sets, styles = values_of(table, "data"), looks(values_of(table, "method"))
-    figure, axes = panels(len(sets))
-    for axis, data in zip(axes, sets):
-        _lines(axis, [r for r in table if r["data"] == data], "method", styles, titles)
-        axis.set_title(figure_text(data))
-    axes[0].set_ylabel("mean over targets (%)")
-    add_legend(figure, axes[0])
-    return figure
+    return _panelled(table, titles, "data", "method", "mean over targets (%)")
 
 
 def plot_by_data(table: Table, titles: Titles) -> Any:
     """Accuracy of one method against shots, one panel a target, one line a data set (say, a backbone)."""
-    targets, styles = values_of(table, "target"), looks(values_of(table, "data"))
-    figure, axes = panels(len(targets))
-    for axis, target in zip(axes, targets):
-        _lines(axis, [r for r in table if r["target"] == target], "data", styles, {})
-        axis.set_title(figure_text(target))
     method = table[0]["method"]
-    axes[0].set_ylabel(f"{figure_text(titles.get(method, method))}:\ntest accuracy (%)")
+    who = figure_text(titles.get(method, method))
+    return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)")
+
+
+def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str) -> Any:
+    values, styles = values_of(table, panel), looks(values_of(table, line))
+    figure, axes = panels(len(values))
+    for axis, value in zip(axes, values):
+        _lines(axis, [r for r in table if r[panel] == value], line, styles, titles)
+        axis.set_title(figure_text(value))
+    axes[0].set_ylabel(label)
     add_legend(figure, axes[0])
     return figure
 
