@@ -77,7 +77,7 @@ def _section(number: int, finding: Finding, results: dict[str, Results]) -> Iter
     else:
         yield "| part | found | holds |\n|---|---|---|"
         yield from (f"| {text(part.what)} | {text(part.number)} | {shown(part.holds)} |" for part in finding.parts)
-        yield f"\n{text(_chosen(results[claim.plan]))} Plan: [{claim.plan}]({claim.plan}.md).\n"
+        yield f"\n{text(_chosen(results[claim.plan]))} Plan: [{claim.plan}]({claim.plan}.md).\n".replace("\n ", "\n")
     yield f"```bash\n{finding.command}\n```\n"
 
 
