@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,10 +41,11 @@ def demo(
     collages, shog = _measure(console)
     _print_collages(console, collages)
     _print_shog(console, shog)
-    _write_rows(out / "collages.csv", collages)
-    _write_rows(out / "shog.csv", shog)
     from pro2.lab.report.demo import plot_demo
+    from pro2.lab.report.tables import write_csv
 
+    write_csv(out / "collages.csv", collages)
+    write_csv(out / "shog.csv", shog)
     figure = plot_demo(collages, shog, out / "demo.png")
     console.print(f"\nFigure: [bold]{figure}[/]   rows: {out / 'collages.csv'}, {out / 'shog.csv'}")
 
@@ -100,10 +100,3 @@ def _print_shog(console: Any, rows: Sequence[dict[str, Any]]) -> None:
             table.add_row(target if n == min(r["n_shots"] for r in rows) else "", str(n), *text)
         table.add_section()
     console.print(table)
-
-
-def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
