@@ -1,9 +1,9 @@
 """What unlabelled target rows add: neighbours tend to have the same label, where the labels say that they do.
 
 Probabilities of the adapted head spread over a graph of neighbours, and are mixed with the head's own. How much is
-decided by cross-validation on the labelled rows, with a prior that goes by how much neighbours get the same answer: where
-answers are rough on the graph, it is a graph of something else than the label. The mixture is then fitted by one affine
-map, which starts from the head.
+decided by cross-validation on the labelled rows, with a prior that goes by how much neighbours get the same answer:
+where answers are rough on the graph, it is a graph of something else than the label. The mixture is then fitted by
+one affine map, which starts from the head.
 """
 
 from __future__ import annotations
