@@ -24,7 +24,7 @@ _TOKEN_LAYERS = ("penultimate", "mean")
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Load model and processor, pick the layer, normalise what the model returns to (n, width)."""
     transformers = _import_transformers()
-    with _quiet(transformers):
+    with quiet(transformers):
         config = _from_disk(transformers.AutoConfig, name.model)
         kind = "CLIPVisionModelWithProjection" if config.model_type == "clip" else "AutoModel"
         model = _load_model(getattr(transformers, kind), name.model)
@@ -124,7 +124,7 @@ def _facts(processor: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Its notes on unused text towers are not news here."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
