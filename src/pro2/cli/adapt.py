@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,7 +107,13 @@ def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) ->
     if hasattr(adapted, "report_"):
         lines += str(adapted.report_).splitlines()
         chosen["loo_accuracy"] = None if not labels else adapted.report_.loo_accuracy
+        chosen["report"] = _plain_report(adapted.report_)
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:
         lines.append(f"no label of {', '.join(missing[:5])}: these classes rest on the source alone")
-    tell(result | chosen, lines, as_json)
+    tell(result | {"classes_without_labels": missing} | chosen, lines, as_json)
+
+
+def _plain_report(report: Any) -> Any:
+    """Everything that the printed report says, as plain values."""
+    return report.to_dict() if hasattr(report, "to_dict") else dataclasses.asdict(report)

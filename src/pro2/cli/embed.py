@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from pro2.cli.completion import complete_backbones, complete_datasets
-from pro2.cli.errors import visible
+from pro2.cli.journey import AsJson, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +89,7 @@ def embed(
     follow_links: Annotated[bool, typer.Option(help="Accept symbolic links that lead out of the root.")] = False,
     force: Annotated[bool, typer.Option(help="Replace the table; discard unfinished work of another run.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the short backbone names and stop.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn images or texts into an embedding table, once.
 
@@ -100,8 +101,7 @@ def embed(
     from pro2.embed.text import BACKBONE as TEXT_BACKBONE
 
     if show_list:
-        typer.echo("\n".join(list_backbones()))
-        return
+        return tell({"backbones": list_backbones()}, list_backbones(), as_json)
     check_out(out)
     found = _open(rows, text, dataset, root, path_column, follow_links)
     backbone = backbone or (TEXT_BACKBONE if text is not None else "efficientnet-lite0")
@@ -120,7 +120,7 @@ def embed(
             engine=_engine(engine, backbone, device, runtime.value, ray_address, ray_workers),
             progress=report,
         )
-    _summary(done, network.spec.name, report.unit)
+    return _summary(done, network.spec.name, report.unit, as_json)
 
 
 def _open(
@@ -181,13 +181,15 @@ def _engine(
     return ray_shards(backbone, device, runtime, address, workers)
 
 
-def _summary(done: Extraction, backbone: str, unit: str) -> None:
-    state = "already complete" if done.was_complete else "written"
-    typer.echo(visible(f"{done.path}: {done.n_rows} rows, {backbone}, {state}"))
-    if done.skipped:
-        from pro2.embed.extract import skipped_file
+def _summary(done: Extraction, backbone: str, unit: str, as_json: bool) -> None:
+    from pro2.embed.extract import skipped_file
 
-        typer.echo(visible(f"{len(done.skipped)} {unit} were left out; {skipped_file(done.path)} says why"))
+    state = "already complete" if done.was_complete else "written"
+    lines = [f"{done.path}: {done.n_rows} rows, {backbone}, {state}"]
+    if done.skipped:
+        lines.append(f"{len(done.skipped)} {unit} were left out; {skipped_file(done.path)} says why")
+    facts = {"out": str(done.path), "rows": done.n_rows, "backbone": backbone, "was_complete": done.was_complete}
+    tell(facts | {"resumed": done.resumed, "left_out": done.skipped}, lines, as_json)
 
 
 class Report:
