@@ -2,9 +2,9 @@
 
     python benchmarks/compare_setfit.py [--shots 2 8] [--seeds 3] [--out docs/results/setfit.md]
 
-SetFit fine-tunes the encoder on pairs of the few labelled target texts and puts a logistic regression on top; it does not
-use a source. pro2 leaves the encoder alone and uses the labelled source. Both start from all-MiniLM-L6-v2. Where setfit
-is not installed its rows are left out.
+SetFit fine-tunes the encoder on pairs of the few labelled target texts and puts a logistic regression on top; it does
+not use a source. pro2 leaves the encoder alone and uses the labelled source. Both start from all-MiniLM-L6-v2. Where
+setfit is not installed its row is left out.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def page(lines: list[str], shots: list[int], seeds: int, n_target: int) -> str:
         [
             "# SetFit, same sentences and same encoder",
             "",
-            f"Made by `python benchmarks/compare_setfit.py` with {versions}. Three topics; source: NumPy's manual, target:",
-            f"SciPy's ({n_target} sentences). {seeds} draws; accuracy in %, mean ± standard error, on all other target rows.",
+            f"Made by `python benchmarks/compare_setfit.py` with {versions}.",
+            f"Three topics; source: NumPy's manual, target: SciPy's ({n_target} sentences). {seeds} draws; accuracy in %,",
+            "mean ± standard error, on all other target rows.",
             f"The last column is the median CPU seconds to adapt once with {shots[-1]} labels per class and to score.",
             "",
             f"| method | uses | {head} | seconds |",

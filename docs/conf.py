@@ -30,6 +30,7 @@ extensions = [
     "plain_docstrings",
     "mathml",
     "command_pages",
+    "overview",
 ]
 
 exclude_patterns = ["_build", "_extensions", "**/README.md"]

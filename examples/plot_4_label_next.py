@@ -2,9 +2,9 @@
 Which rows to label first
 =========================
 
-Labels cost time, so it matters which rows get them. ``suggest_labels`` picks rows that teach most: it looks at the source
-model and the unlabelled pool, and needs no label to begin with. Here it competes with rows drawn at random, on collages
-of digits where only one of four digits still tells the class.
+Labels cost time, so it matters which rows get them. ``suggest_labels`` picks rows that teach most: it looks at the
+source model and the unlabelled pool, and needs no label to begin with. Here it competes with rows drawn at random, on
+collages of digits where only one of four digits still tells the class.
 """
 
 # %%

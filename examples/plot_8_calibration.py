@@ -2,8 +2,8 @@
 Can the probabilities be believed?
 ==================================
 
-After a shift a classifier is not only wrong more often, it is wrong with confidence. Adaptation should repair both. This
-example draws reliability curves: among rows with a predicted probability of 80 %, are 80 % right?
+After a shift a classifier is not only wrong more often, it is wrong with confidence. Adaptation should repair both.
+This example draws reliability curves: among rows with a predicted probability of 80 %, are 80 % right?
 """
 
 # %%

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli.completion import complete_plans
+
 if TYPE_CHECKING:
     from pro2.lab.experiments.plan import Plan
     from pro2.lab.experiments.run import Estimate, SweepSummary
@@ -24,7 +26,12 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    plan: Annotated[str, typer.Argument(help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).", autocompletion=complete_plans
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Result folder. The same command again does only what is missing.")],
     data: Annotated[Path | None, typer.Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
     table: Annotated[Path | None, typer.Option(help="Run on this embedding table instead of the plan's data.")] = None,
@@ -32,13 +39,15 @@ def sweep(
     source: Annotated[str | None, typer.Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
     pool: Annotated[str | None, typer.Option(help="With --table: rows that targets come from.")] = None,
     group: Annotated[str | None, typer.Option(help="With --table: column of the spurious attribute.")] = None,
-    domain: Annotated[str | None, typer.Option(help="With --table: column of the domain, one target a value.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="With --table: column of the domain, one target per value.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds instead of the plan's.")] = None,
     shots: Annotated[str | None, typer.Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support.")] = None,
     engine: Annotated[str, typer.Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
     address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one per core.")] = None,
     memory: Annotated[str, typer.Option(help="Most memory for data and running batches, e.g. 2G.")] = "4G",
     retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,

@@ -15,6 +15,7 @@ from pro2.lab.report.style import COLOURS
 
 Rows = Sequence[dict[str, Any]]
 Lines = Mapping[str, Sequence[float]]
+_SHIFTS = {"id": "no shift", "near": "mild shift", "far": "severe shift"}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 260, 180, 34, 24
 
 
@@ -24,7 +25,7 @@ def write_demo_page(collages: Rows, shog: Rows, path: Path, next_steps: Sequence
     steps = "".join(f"<dt><code>{_text(command)}</code></dt><dd>{_text(why)}</dd>" for command, why in next_steps)
     page = template.substitute(
         verdict=_text(verdict(collages)),
-        legend=_legend(_methods(collages)),
+        legend=legend(_methods(collages)),
         collages=_collage_charts(collages),
         means=_means(collages),
         shog=_shog_charts(shog),
@@ -61,7 +62,7 @@ def _collage_charts(rows: Rows) -> str:
             method: [mean_and_error(rows, method=method, target=target, n_shots=n)[0] for n in shots]
             for method in _methods(rows)
         }
-        charts.append(_chart(f"only {target} keeps its meaning", "labels per class", shots, lines, (40, 100)))
+        charts.append(chart(f"only {target} keeps its meaning", "labels per class", shots, lines, (40, 100)))
     return "".join(charts)
 
 
@@ -73,11 +74,11 @@ def _shog_charts(rows: Rows) -> str:
             f"{n} labels per class": [100 * r["accuracy"] for r in rows if r["target"] == target and r["n_shots"] == n]
             for n in _shots(rows)
         }
-        charts.append(_chart(f"{target} shift", "features d", features, lines, (50, 100)))
-    return _legend(list(lines)) + f'<div class="charts">{"".join(charts)}</div>'
+        charts.append(chart(_SHIFTS.get(target, target), "features d", features, lines, (50, 100)))
+    return legend(list(lines)) + f'<div class="charts">{"".join(charts)}</div>'
 
 
-def _chart(title: str, label: str, ticks: Sequence[int], lines: Lines, span: tuple[int, int]) -> str:
+def chart(title: str, label: str, ticks: Sequence[int], lines: Lines, span: tuple[int, int]) -> str:
     """Lines over equally spaced ticks, in percent."""
     low, high = span
     step = (_WIDTH - _LEFT - 12) / max(1, len(ticks) - 1)
@@ -104,7 +105,8 @@ def _chart(title: str, label: str, ticks: Sequence[int], lines: Lines, span: tup
     return f"<figure>{svg}<figcaption>{_text(title)} <span>({_text(label)})</span></figcaption></figure>"
 
 
-def _legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str]) -> str:
+    """Names beside their colours."""
     items = "".join(f'<li><i style="background:{COLOURS[i]}"></i>{_text(name)}</li>' for i, name in enumerate(names))
     return f'<ul class="legend">{items}</ul>'
 
