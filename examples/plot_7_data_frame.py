@@ -10,7 +10,7 @@ this is what data look like in practice. Everything below starts from one pandas
 # The frame
 # ---------
 # Measurements of breast tumours (they ship with scikit-learn), standing in for an embedding. At the second site every
-# instrument reads on another scale, and only 12 of its rows have a diagnosis.
+# instrument reads on another scale, some of them backwards, and only 12 rows there have a diagnosis.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,8 @@ data = load_breast_cancer()
 rng = np.random.default_rng(0)
 site = np.where(rng.random(len(data.target)) < 0.5, "north", "south")
 X = (data.data - data.data.mean(0)) / data.data.std(0)
-X[site == "south"] = X[site == "south"] * rng.uniform(0.6, 1.4, X.shape[1]) + rng.normal(size=X.shape[1]) * 0.8
+scale = rng.uniform(0.6, 1.4, X.shape[1]) * rng.choice([1, -1], X.shape[1], p=[0.65, 0.35])
+X[site == "south"] = X[site == "south"] * scale + 0.8 * rng.normal(size=X.shape[1])
 frame = pd.DataFrame(X, columns=[f"e{i}" for i in range(X.shape[1])])
 frame["diagnosis"], frame["site"] = data.target_names[data.target], site
 truth = frame["diagnosis"].copy()

@@ -17,6 +17,7 @@ from docutils.parsers.rst import Directive
 from pro2.lab.report.demo_page import chart, legend
 
 ROOT = Path(__file__).parents[2]
+TITLES = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA"}
 
 
 def measured() -> tuple[list[int], dict[str, dict[str, list[float]]]]:
@@ -38,7 +39,7 @@ class Overview(Directive):
         shots, found = measured()
         panels = {data: dict(sorted(lines.items())) for data, lines in found.items()}  # Pro2 first, as in the legend
         charts = "".join(
-            chart(data.capitalize(), "labels per class", shots, lines, (50, 100)) for data, lines in panels.items()
+            chart(TITLES.get(data, data), "labels per class", shots, lines, (50, 100)) for data, lines in panels.items()
         )
         names = list(next(iter(panels.values())))
         return [nodes.raw("", f'{legend(names)}<div class="charts">{charts}</div>', format="html")]

@@ -81,7 +81,7 @@ def _shog_charts(rows: Rows) -> str:
 def chart(title: str, label: str, ticks: Sequence[int], lines: Lines, span: tuple[int, int]) -> str:
     """Lines over equally spaced ticks, in percent."""
     low, high = span
-    step = (_WIDTH - _LEFT - 12) / max(1, len(ticks) - 1)
+    step = (_WIDTH - _LEFT - 18) / max(1, len(ticks) - 1)
     xs = [_LEFT + 4 + i * step for i in range(len(ticks))]
 
     def y(value: float) -> float:
