@@ -23,6 +23,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
@@ -54,6 +55,7 @@ html_css_files = ["pro2.css"]
 html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
+viewcode_line_numbers = True
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 pygments_style = "friendly"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

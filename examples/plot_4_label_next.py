@@ -55,7 +55,13 @@ drawn = np.array([at_random(*each) for each in draws])
 figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for values, name, colour in ((chosen, "suggested", "#0072B2"), (drawn, "drawn at random", "#D55E00")):
     ax.errorbar(
-        budgets, values.mean(0), values.std(0, ddof=1) / np.sqrt(5), label=name, color=colour, marker="o", capsize=3
+        budgets,
+        values.mean(0),
+        values.std(0, ddof=1) / np.sqrt(len(draws)),
+        label=name,
+        color=colour,
+        marker="o",
+        capsize=3,
     )
 before = np.mean([100 * model.score(X[test], y[test]) for X, y, _ in draws])
 ax.axhline(before, color="#777777", linestyle=":", label="source head, no label")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli.completion import complete_plans
+from pro2.cli.journey import AsJson, tell
 
 if TYPE_CHECKING:
     from pro2.lab.experiments.plan import Plan
@@ -98,12 +99,13 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write; by default FOLDER/report.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support instead of the plan's.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write NAME.md and its pictures to this folder, too.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
     from pro2.lab.report import write_report
 
     page = write_report(folder, out, selection, markdown)
-    typer.echo(str(page))
+    tell({"page": str(page)}, [str(page)], as_json)
 
 
 @plans_app.callback(invoke_without_command=True)
@@ -124,7 +126,9 @@ def plans(context: typer.Context) -> None:
 
 
 @plans_app.command("show")
-def show_plan(name: Annotated[str, typer.Argument(help="Name of a preset.")]) -> None:
+def show_plan(
+    name: Annotated[str, typer.Argument(help="Name of a preset.", autocompletion=complete_plans)],
+) -> None:
     """Print a preset's plan file, to read or to copy."""
     from pro2.lab.experiments.presets import preset_text
 
