@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,9 +68,10 @@ def demo(
 def _write(out: Path, collages: Sequence[dict[str, Any]], shog: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The rows, the page, and a figure where matplotlib is installed."""
     from pro2.lab.report.demo_page import write_demo_page
+    from pro2.lab.report.tables import write_csv
 
-    _write_rows(out / "collages.csv", collages)
-    _write_rows(out / "shog.csv", shog)
+    write_csv(out / "collages.csv", collages)
+    write_csv(out / "shog.csv", shog)
     page = write_demo_page(collages, shog, out / "demo.html", NEXT)
     figure = None
     if find_spec("matplotlib"):
@@ -131,10 +131,3 @@ def _print_shog(console: Any, rows: Sequence[dict[str, Any]]) -> None:
             table.add_row(target if n == min(r["n_shots"] for r in rows) else "", str(n), *text)
         table.add_section()
     console.print(table)
-
-
-def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

@@ -13,7 +13,7 @@ from pro2.atomic import atomic_write
 from pro2.estimators.evaluation import Estimate, wilson
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
-from pro2.lab.theory.quantities import moments_severity
+from pro2.lab.theory.bounds import moments_severity
 from pro2.linalg.moments import host
 from pro2.linalg.selection import loo_path
 
