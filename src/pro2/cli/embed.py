@@ -128,7 +128,7 @@ def _open(
 ) -> Images:
     """The rows that the arguments name: texts of a list, images, or a data set of the package."""
     if (rows is None) == (dataset is None):
-        raise ValueError("give either a folder or a list of rows, or --dataset with --root; found both or neither")
+        raise ValueError("give either a folder or list of rows, or --dataset with --root; found both or neither")
     if text is not None:
         if rows is None or root is not None or path_column is not None:
             raise ValueError("--text goes with a list; --dataset, --root and --path-column are for images")

@@ -41,19 +41,14 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> TextBackbon
 def _from_disk(library: Any, model: str, local: Path, device: str) -> Any:
     import transformers
 
-    from pro2.embed.transformers import quiet
+    from pro2.embed.transformers import not_here, quiet
 
     source = str(local) if local.is_dir() else model
     try:
         with quiet(transformers):
             return library.SentenceTransformer(source, device=device, local_files_only=True).eval()
     except (OSError, ValueError) as error:
-        if local.is_dir():
-            raise ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
-        raise OSError(
-            f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
-            f"hf download {model}"
-        ) from error
+        raise not_here(model, local, error) from error
 
 
 def _import_library() -> Any:

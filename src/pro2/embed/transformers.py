@@ -103,12 +103,17 @@ def _from_disk(kind: Any, model: str, **options: Any) -> Any:
     try:
         return kind.from_pretrained(source, local_files_only=True, **options)
     except (OSError, ValueError) as error:
-        if local.is_dir():
-            raise ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
-        raise OSError(
-            f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
-            f"hf download {model}"
-        ) from error
+        raise not_here(model, local, error) from error
+
+
+def not_here(model: str, local: Path, error: Exception) -> Exception:
+    """What to say, and to do, about a model that could not be loaded from disk."""
+    if local.is_dir():
+        return ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}")
+    return OSError(
+        f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
+        f"hf download {model}"
+    )
 
 
 def _width(module: torch.nn.Module, prepare: Any) -> int:
