@@ -28,3 +28,9 @@ def test_five_ways_are_compared_by_the_few_labels_alone(tmp_path):
     result = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--json"])
     page = json.loads(result.stdout)["page"]
     assert "Pro2, default" in Path(page).read_text(encoding="utf-8")
+
+
+def test_the_list_of_plans_as_json_has_it():
+    told = json.loads(CliRunner().invoke(app, ["plans", "--json"]).stdout)
+    assert told["yours"]["data"] == "yours.arrow"
+    assert "default" in told["yours"]["description"]

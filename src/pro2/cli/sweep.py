@@ -56,7 +56,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
-    """Run a plan, or a suite of plans: all missing runs, in batches, into a folder that can be killed at any time."""
+    """Run a plan, or a suite of plans: all missing runs, in batches, into one folder; it may be stopped at any time."""
     from pro2.lab.experiments import Suite, find_plan
     from pro2.lab.experiments.memory import parse_memory
     from pro2.lab.experiments.parsing import override, seed_list
@@ -117,7 +117,7 @@ def report(
 
 
 @plans_app.callback(invoke_without_command=True)
-def plans(context: typer.Context) -> None:
+def plans(context: typer.Context, as_json: AsJson = False) -> None:
     """List the plans that ship with the package."""
     if context.invoked_subcommand is not None:
         return
@@ -126,13 +126,18 @@ def plans(context: typer.Context) -> None:
 
     from pro2.lab.experiments import Suite, find_plan, list_presets
 
-    listing = Table("name", "what it does", "data", box=None, header_style="bold")
+    found: dict[str, dict[str, str]] = {}
     for name in list_presets():
         plan = find_plan(name)
         tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
         shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
-        listing.add_row(name, plan.description, shown)
-    Console().print(listing)
+        found[name] = {"description": plan.description, "data": shown}
+    if as_json:
+        return tell(found, [], as_json)
+    listing = Table("name", "what it does", "data", box=None, header_style="bold")
+    for name, each in found.items():
+        listing.add_row(name, each["description"], each["data"])
+    return Console().print(listing)
 
 
 @plans_app.command("show")
