@@ -86,7 +86,7 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         one = xp.ones_like(phi[..., :1])
         phi = xp.concat([phi, one], axis=-1)
         energy = xp.concat([energy, xp.sum(c, axis=-1, keepdims=True) + 0.0 * energy[..., :1]], axis=-1)
-        free = xp.concat([free, xp.ones_like(one[(0,) * (one.ndim - 1)])])
+        free = xp.concat([free, xp.ones(1, dtype=phi.dtype, device=device(phi))])
     return Rows(phi, energy, free, c, turn, A, mean)
 
 
