@@ -153,7 +153,7 @@ def find_mode(
         On `Mode.residual`.
     """
     problem = _Problem.of(rows, Y, offset, precision, tol)
-    at = problem.start()
+    at = problem.start(rows.free)
     worst = array_namespace(at.value).full_like(at.value, float("inf"))
     at, residual, n_iter = _descend(problem, at, at.value == at.value, worst, 0, max_iter)
     return Mode(at.B, at.F, at.P, residual, residual <= tol, n_iter)
@@ -243,12 +243,14 @@ class _Problem:
         offset, prior = self.xp.take(self.offset, some, axis=-2), self.xp.take(self.prior, some, axis=-1)
         return _Problem(self.phi, self.c, self.Y, self.energy, offset, prior, self.tol)
 
-    def start(self) -> _Point:
+    def start(self, free: Array) -> _Point:
+        """Zero, but for a free intercept, which takes the mean offset away: far out the loss has no curvature."""
         xp = self.xp
         r, lead = self.phi.shape[-1], (self.total[..., None, None] + 0.0 * self.offset[..., :1, :, :]).shape
         B = xp.zeros((*lead[:-3], r, *lead[-2:]), dtype=self.phi.dtype, device=device(self.phi))
         F = self.offset + xp.zeros((*lead[:-3], 1, 1, 1), dtype=B.dtype, device=device(B))
-        return self._at(B, F)
+        level = xp.sum(self.c * F, axis=-3, keepdims=True) / self.total[..., None, None]
+        return self._at(B - free[:, None, None] * level, F - xp.max(free) * level)
 
     def _at(self, B: Array, F: Array) -> _Point:
         xp = self.xp
