@@ -36,7 +36,9 @@ def test_weights_of_all_members_of_all_frames_sum_to_one():
     priors = two_frames()
     head = make_average(priors, *make_target())
     assert head.converged
-    assert head.members == [(p.name, m) for p in priors for k in (0.0, 0.5) for m in p.family.members() if m.ranked == k]
+    assert head.members == [
+        (p.name, m) for p in priors for k in (0.0, 0.5) for m in p.family.members() if m.ranked == k
+    ]
     assert head.weights.sum() == pytest.approx(1.0)
     assert len(head.weights) == len(head.loo) == len(head.members)
 
@@ -51,7 +53,9 @@ def test_the_average_is_the_weighted_sum_of_single_heads(n_classes):
     assert [h.members[0] for h in single] == both.members
     coef = sum(w * h.coef / h.temperature for w, h in zip(both.weights, single))
     np.testing.assert_allclose(both.coef / both.temperature, coef, atol=1e-8)
-    trust = priors[0].family.trust * np.array([priors[0 if n == "standard" else 1].log_accuracy(m) for n, m in both.members])
+    trust = priors[0].family.trust * np.array(
+        [priors[0 if n == "standard" else 1].log_accuracy(m) for n, m in both.members]
+    )
     score = len(t) * both.loo + trust
     np.testing.assert_allclose(both.weights, np.exp(score - score.max()) / np.exp(score - score.max()).sum(), atol=1e-8)
 
@@ -69,7 +73,9 @@ def test_sharpness_picks_the_best_and_trust_the_source():
 def test_an_edge_instead_of_a_slope_is_the_papers_probe():
     """All variance on the first d features, equal there, no centre, an intercept that is as good as free."""
     d, reach = 4, 0.7
-    family = PriorFamily(ranked=(1.0,), decay=0.0, n_ranked=d, sizes=(0.0,), reaches=(reach,), intercept=1e5, tolerance=1e9)
+    family = PriorFamily(
+        ranked=(1.0,), decay=0.0, n_ranked=d, sizes=(0.0,), reaches=(reach,), intercept=1e5, tolerance=1e9
+    )
     prior = make_prior(*make_source(), family)
     Z, t = make_target(M=16)
     head = make_average(prior, Z, t)

@@ -26,7 +26,9 @@ def make(M: int = 14, p: int = 6, K: int = 2, seed: int = 0):
     return A, y, rng.normal(size=(M, len(PRECISIONS), losses.n_scores(K))), rng.uniform(0.2, 2.0, M)
 
 
-def solve(A, y, offset, c, K: int = 2, precision=PRECISIONS, *, intercept: bool = False, **options) -> tuple[Rows, Mode]:
+def solve(
+    A, y, offset, c, K: int = 2, precision=PRECISIONS, *, intercept: bool = False, **options
+) -> tuple[Rows, Mode]:
     rows = orthogonal(A, c, intercept=intercept)
     options = {"tol": TOL, **options}
     return rows, find_mode(rows, losses.one_hot(y, K, A), offset, precision, **options)
@@ -172,7 +174,14 @@ def spoil(A: np.ndarray, kind: str) -> np.ndarray:
     return A
 
 
-HARD = ["columns around 1e2 to 1e6", "columns of scales 1e-3 to 1e3", "rank one", "a constant column", "zeros", "equal rows"]
+HARD = [
+    "columns around 1e2 to 1e6",
+    "columns of scales 1e-3 to 1e3",
+    "rank one",
+    "a constant column",
+    "zeros",
+    "equal rows",
+]
 
 
 @pytest.mark.parametrize("kind", HARD)
