@@ -284,7 +284,8 @@ class _Problem:
         z = left / D
         d, now = z, _dot(xp, left, z)
         # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
-        enough = xp.minimum(xp.maximum(residual, 0.3 * self.tol / residual), 0.1 + 0.0 * residual)
+        worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
+        enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
         goal = enough**2 * now
         x, Fx = xp.zeros_like(d), xp.zeros_like(at.F)
         for _ in range(MOST_INNER):
