@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pro2.linalg import probes
 from pro2.linalg.moments import host
-from pro2.linalg.probes import fit_logistic, fit_path, loo_penalties, loo_path
+from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
 from tests.linalg.backends import BACKENDS, to
 
 
