@@ -98,6 +98,22 @@ def families(rows: list[Row]) -> dict[str, list[Row]]:
     return {f: [r for r in rows if family(r) == f] for f in dict.fromkeys(map(family, rows))}
 
 
+def comparable(rows: list[Row]) -> dict[str, list[Row]]:
+    """Families whose targets all have the same numbers of labels: else a mean moves because a target came or went."""
+    groups: dict[str, list[Row]] = {}
+    for data, own in families(rows).items():
+        cell: dict[tuple[str, str], tuple[int, ...]] = {}
+        for r in own:
+            place = (r["task"], r["target"])
+            cell[place] = (*cell.get(place, ()), r["shots"])
+        kinds = list(dict.fromkeys(cell.values()))
+        for shots in kinds:
+            n = sum(found == shots for found in cell.values())
+            name = data if len(kinds) == 1 else f"{data}, {n} targets with {', '.join(map(str, shots))} labels"
+            groups[name] = [r for r in own if cell[r["task"], r["target"]] == shots]
+    return groups
+
+
 def mean(rows: list[Row], key: str) -> float:
     return float(np.mean([r[key] for r in rows])) if rows else np.nan
 
@@ -105,7 +121,7 @@ def mean(rows: list[Row], key: str) -> float:
 def accuracy_table(rows: list[Row], shots_list: list[int]) -> Page:
     head = ["data", "classifier", *map(str, shots_list), "mean over cells"]
     body = []
-    for data, own in families(rows).items():
+    for data, own in comparable(rows).items():
         for key, title in MODELS.items():
             cells = [mean([r for r in own if r["shots"] == s], key) for s in shots_list]
             body.append([data, title, *("" if np.isnan(v) else f"{v:.1f}" for v in [*cells, mean(own, key)])])
@@ -171,7 +187,8 @@ def show(console: Console, pages: list[Page]) -> None:
 
 
 def write_page(path: Path, pages: list[Page], command: str, title: str) -> None:
-    lines = [f"# {title}", "", f"Written by `{command}`.", ""]
+    rule = "**Settings chosen by each method itself, from the few labels alone.**"
+    lines = [f"# {title}", "", rule, "", f"Written by `{command}`.", ""]
     for title, head, body in pages:
         lines += [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(row) + " |" for row in body] + [""]

@@ -18,8 +18,7 @@ import numpy as np
 from harness import REAL_DATA, measure, run
 
 from pro2.linalg import kernels
-from pro2.linalg.probes import fit_path
-from pro2.linalg.probes import loo_path
+from pro2.linalg.probes import fit_path, loo_path
 
 PREFIXES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 PENALTIES = np.logspace(-4, 2, 13)

@@ -14,7 +14,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,22 @@ import harness
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pro2.lab.experiments import bases, find_plan
-from pro2.lab.experiments.batches import prepare_method
+from pro2.lab.baselines.directions import shared_random_rows
 from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.methods import prepared_keys
-from pro2.lab.experiments.plan import DataSpec, Plan
+from pro2.lab.experiments.methods import prepare_method, prepared_keys
+from pro2.lab.experiments.plan import DataSpec, MethodSpec, Plan
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.run import run_sweep
 from pro2.linalg import kernels
 
 WIDTH, SOURCE = 1280, 5000
+METHODS = (
+    MethodSpec("random", "random", "Random projection"),
+    MethodSpec("linear-probe", "linear-probe", "Linear probe"),
+    # trained anew for each number of features: one number, and as many penalties as the others have settings
+    MethodSpec("teney", "teney", "Teney et al.", n_features=(64,), l2=tuple(np.geomspace(1e-3, 1.0, 16).tolist())),
+    MethodSpec("pro2", "pro2", "Pro2"),
+)
 TARGETS = (("waterbirds", (2900, 2900, 2500)), ("celeba", (2700, 2300, 2000)), ("collages", (2048, 2048, 2048, 2048)))
 SAMPLE = tuple((shots, d) for shots in (2, 8, 32, 128) for d in (1, 4, 16, 64, 256, 1024))
 
@@ -46,7 +51,8 @@ def write_tables(folder: Path) -> Plan:
         X = rng.standard_normal((len(domain), WIDTH), dtype=np.float32) + 0.1 * np.outer(y, rng.standard_normal(WIDTH))
         np.savez(folder / f"{name}.npz", embeddings=X.astype(np.float32), y=y, domain=domain)
         entries.append(DataSpec(name, f"{name}.npz", source="domain == 0", domain="domain"))
-    return replace(find_plan("main"), data=tuple(entries), seeds=tuple(range(12)))
+    l2 = (1.0, 0.1, 0.01, 0.001)
+    return Plan("main", tuple(entries), METHODS, seeds=tuple(range(12)), l2=l2, validation=100, selection="validation")
 
 
 def adamw_run(
@@ -114,7 +120,7 @@ def evaluation_products(n_runs: int, repeats: int = 5) -> tuple[float, float]:
 
 def source_fits(plan: Plan, folder: Path) -> Callable[[int], None]:
     """What makes all that the sweep fits on source, each thing once."""
-    problems = load_problems(plan.data, folder)
+    problems, _ = load_problems(plan.data, folder)
     needed = {(b.data, key): None for b in expand(plan, problems)[0] for key in prepared_keys(b)}
 
     def make(turn: int) -> None:
@@ -129,7 +135,7 @@ def timed(work: Callable[[int], Any], repeats: int) -> tuple[float, float]:
     """Wall and processor seconds, medians; each time from the start, random bases included."""
     times = []
     for i in range(repeats):
-        bases._random_rows.cache_clear()
+        shared_random_rows.cache_clear()
         start, cpu = time.perf_counter(), time.process_time()
         work(i)
         times.append((time.perf_counter() - start, time.process_time() - cpu))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.lab.baselines import bases as baseline_bases
-from pro2.lab.baselines import sparse_logistic
+from pro2.lab.baselines import create_baseline, directions
 from pro2.lab.theory import gaussians
 from pro2.linalg import adamw, bases, heads, penalty_path, selection
 from pro2.linalg.probes import fit_logistic, fit_path
@@ -44,12 +43,11 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "krylov_basis, all": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 8, 0.0).scores,
     "logistic_basis": lambda X, y, w, m: bases.logistic_basis(centred(X), y, 3, 0.5, sample_weight=w),
     "adamw_basis": adamw_rows,
-    "alignment_basis": lambda X, y, w, m: baseline_bases.alignment_basis(
-        centred(X), y, 3, alignment=1.0, sample_weight=w, seed=0, n_steps=5
+    "alignment_rows": lambda X, y, w, m: directions.alignment_rows(
+        centred(X), y, 3, 1.0, sample_weight=w, seed=0, n_steps=5
     ),
-    "random_basis": lambda X, y, w, m: baseline_bases.random_basis(moments(X, y), 3, seed=0),
-    "lda_basis": lambda X, y, w, m: baseline_bases.lda_basis(moments(X, y), 4),
-    "pls_basis": lambda X, y, w, m: baseline_bases.pls_basis(moments(X, y), 4),
+    "lda_rows": lambda X, y, w, m: directions.lda_rows(moments(X, y), 4),
+    "pls_rows": lambda X, y, w, m: directions.pls_rows(moments(X, y), 4),
     "discriminant_head": lambda X, y, w, m: heads.discriminant_head(moments(X, y), 0.1),
     "gaussian_head": gaussian,
     "fit_logistic": lambda X, y, w, m: fit_logistic(X, y, 0.1, sample_weight=w, prior_mean=m)[:2],
@@ -59,7 +57,8 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "penalty_path": lambda X, y, w, m: penalty_path.penalty_path(
         X[None, ...], y[None, :], L2, sample_weight=w[None, :], prior_mean=m
     ),
-    "fit_sparse_logistic": lambda X, y, w, m: sparse_logistic.fit_sparse_logistic(X, y, 0.05, sample_weight=w)[:2],
+    "random": lambda X, y, w, m: _adapted(create_baseline("random", random_state=0), X, y),
+    "dfr": lambda X, y, w, m: _adapted(create_baseline("dfr", random_state=0), X, y),
     "adamw_probe": lambda X, y, w, m: adamw.adamw_probe(X, y, 0.1, 0.01, np.random.default_rng(0), steps=5),
     "Probe, prior": lambda X, y, w, m: pro2.Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=np.ones(8)).coef_,
 }

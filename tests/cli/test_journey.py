@@ -221,6 +221,12 @@ def test_diagnose_says_what_the_library_says(digits: tuple[Path, EmbeddingTable]
     assert answer["features_needed"] == found.features_needed
     assert answer["accuracy"] == pytest.approx(found.accuracy)
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+    gaps = np.concatenate([table.column("odd").astype(float), [np.nan, np.nan]])
+    X = np.concatenate([table.embeddings, table.embeddings[:2]])
+    np.savez(tmp_path / "gaps.npz", embeddings=X, odd=gaps, id=np.arange(len(X)))
+    with_gaps = call("diagnose", tmp_path / "m", tmp_path / "gaps.npz", "-y", "odd")
+    assert (answer["unlabeled"], with_gaps["unlabeled"]) == (0, 2)
+    assert with_gaps["severity"] == pytest.approx(found.severity)
 
 
 def test_suggest_and_unlabeled_rows_say_what_the_library_says(

@@ -75,8 +75,28 @@ def test_json_lines_are_for_machines(folder: Path) -> None:
 def test_a_preset_on_one_s_own_table(folder: Path) -> None:
     output = _run("sweep", "dimension", "--table", folder / "t.npz", "--source", "part == 0", "--pool", "part == 1",
                   "--group", "place", "--out", folder / "out", "--seeds", 2, "--shots", "2", "--quiet")  # fmt: skip
-    # d = 1 and 4 of six feature counts fit a table of width 4; 3 penalties, 2 seeds, 3 targets
+    # d = 1 and 4 of six feature counts fit a table of width 4; 2 methods, 3 penalties, 2 seeds, 3 targets
+    assert "72 runs in" in output
+
+
+def test_a_table_may_be_called_anything(folder: Path) -> None:
+    odd = folder / "Größe (neu) 1.npz"
+    (folder / "t.npz").rename(odd)
+    output = _run("sweep", "dimension", "--table", odd, "--source", "part == 0", "--pool", "part == 1", "--group",
+                  "place", "--out", folder / "out", "--seeds", 1, "--shots", "2", "--quiet")  # fmt: skip
     assert "36 runs in" in output
+
+
+def test_a_suite_runs_each_plan_into_a_folder_of_its_own(folder: Path) -> None:
+    (folder / "other.toml").write_text(PLAN.replace("tiny", "other"))
+    (folder / "suite.toml").write_text('name = "both"\ntitle = "Both"\nplans = ["plan.toml", "other.toml"]\n')
+    command = ("sweep", folder / "suite.toml", "--out", folder / "out", "--seeds", 1)
+    assert "tiny: 18 runs" in _run(*command, "--dry-run")
+    assert not (folder / "out").exists()
+    assert _run(*command, "--quiet").count("18 runs in") == 2
+    assert (folder / "out" / "tiny" / "results.parquet").is_file()
+    assert (folder / "out" / "other" / "results.parquet").is_file()
+    assert json.loads((folder / "out" / "suite.json").read_text())["plans"] == ["tiny", "other"]
 
 
 def test_plans_are_listed_and_shown() -> None:
@@ -89,7 +109,7 @@ def test_plans_are_listed_and_shown() -> None:
     ("arguments", "message"),
     [
         (["sweep", "mian", "--out", "x"], "did you mean 'main'"),
-        (["sweep", "main", "--out", "x", "--data", "nowhere"], "give the folder of the tables with --data"),
+        (["sweep", "main", "--out", "x", "--data", "nowhere"], "does not exist; say in which folder"),
         (["sweep", "shog", "--out", "x", "--memory", "lots"], "such as 2G"),
         (["sweep", "shog", "--out", "x", "--engine", "slurm"], "expected 'local' or 'ray'"),
         (["sweep", "shog", "--out", "x", "--selection", "best"], "selection is 'best'"),

@@ -154,3 +154,23 @@ def test_real_targets_have_the_published_sizes(real_data: Path) -> None:
         "minority": 2255 + 642,
         "balanced": 4 * 642,
     }
+
+
+def test_a_small_class_gives_what_it_has_when_asked_to() -> None:
+    y = np.repeat(["many", "few", "one"], [30, 4, 1])
+    whole = draw(y, np.arange(35), 5, 0, n_val=3, keep=2)
+    counts = {part: dict(zip(*np.unique(y[rows], return_counts=True))) for part, rows in whole.__dict__.items()}
+    assert counts["few"] == {"many": 5, "few": 1, "one": 1}
+    assert counts["val"] == {"many": 3, "few": 1}
+    assert counts["rest"] == {"many": 22, "few": 2}
+    everything = np.concatenate([whole.few, whole.val, whole.rest])
+    assert np.array_equal(np.sort(everything), np.arange(35))
+    with pytest.raises(ValueError, match="class 'one' has only 1 rows"):
+        draw(y, np.arange(35), 5, 0, n_val=3)
+
+
+def test_keeping_rows_changes_nothing_where_there_are_enough() -> None:
+    y = np.arange(60) % 3
+    one, two = draw(y, np.arange(60), 5, 7, n_val=4), draw(y, np.arange(60), 5, 7, n_val=4, keep=2)
+    for part in ("few", "val", "rest"):
+        np.testing.assert_array_equal(getattr(one, part), getattr(two, part))

@@ -88,7 +88,7 @@ def adapt(
         extra |= {"X_val": known.embeddings, "y_val": y_val}
         provenance["validation"] = facts(known, validation, label)
     with working("adapting"):
-        adapted = fitted.adapt(X, y, **extra)
+        adapted = fitted.adapt_unlabeled(extra["X_unlabeled"]) if y is None else fitted.adapt(X, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
     _report(adapted, y, sum(map(len, without)), out, as_json)
 
@@ -105,7 +105,7 @@ def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) ->
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
     if hasattr(adapted, "report_"):
         lines += str(adapted.report_).splitlines()
-        chosen["loo_accuracy"] = None if not labels else adapted.report_.loo_accuracy
+        chosen["report"] = adapted.report_.to_dict()
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:
         lines.append(f"no label of {', '.join(missing[:5])}: these classes rest on the source alone")

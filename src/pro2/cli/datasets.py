@@ -72,7 +72,7 @@ def _summary(data: DataSet, root: Path) -> None:
 
 @app.command("make-collages")
 def make(
-    raw: Annotated[Path, typer.Argument(help="Folder with mnist, fashion-mnist, cifar-10-batches-py and svhn.")],
+    raw: Annotated[Path, typer.Argument(help="Folder with mnist, fashion-mnist, cifar-10-batches-bin and svhn.")],
     out: Annotated[Path, typer.Argument(help="New folder for the collages.")],
     style: Annotated[str, typer.Option(help="grey16 (as published) or rgb64.")] = "grey16",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal files.")] = 0,

@@ -14,10 +14,11 @@ from pro2.cli.journey import (
     Label,
     ModelFile,
     TableFile,
+    Verify,
     Where,
     check_out,
     check_table,
-    labels_of,
+    labelled_rows,
     load_estimator,
     open_table,
     tell,
@@ -35,6 +36,7 @@ def diagnose(
     where: Where = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
     embedding: Embedding = None,
+    verify: Verify = True,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,13 +47,16 @@ def diagnose(
     from pro2.lab.theory import plot_diagnosis
 
     fitted = load_estimator(model, "adapt", "diagnose")
-    table = open_table(target, where, embedding)
+    table = open_table(target, where, embedding, verify)
     check_table(fitted, table, target, force)
-    with working(f"looking at {len(table)} rows"):
-        found = look(fitted, table.embeddings, labels_of(table, label))
+    rows, y, rest = labelled_rows(table, target, label, classes=fitted.classes_)
+    with working(f"looking at {len(rows)} rows"):
+        found = look(fitted, rows.embeddings, y)
         if figure is not None:
             plot_diagnosis(found, figure, force)
-    tell({"figure": None if figure is None else str(figure), **found.to_dict()}, _lines(found), as_json)
+    left_out = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
+    answer = {"figure": None if figure is None else str(figure), "unlabeled": len(rest), **found.to_dict()}
+    tell(answer, left_out + _lines(found), as_json)
 
 
 def _lines(found: Diagnosis) -> list[str]:

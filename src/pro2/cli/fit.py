@@ -37,6 +37,7 @@ class Solver(enum.StrEnum):
 class Scale(enum.StrEnum):
     """What embeddings are divided by first."""
 
+    auto = "auto"
     none = "none"
     overall = "global"
     standard = "standard"
@@ -50,12 +51,12 @@ def fit(
     where: Where = None,
     embedding: Embedding = None,
     verify: Verify = True,
-    n_components: Annotated[int | None, typer.Option(help="Number of features to learn; by default all.")] = None,
+    n_components: Annotated[int | None, typer.Option(help="Ranked features to learn; 128 or all by default.")] = None,
     solver: Annotated[
         Solver, typer.Option(help="Squared loss in closed form, log-loss, or the paper's.")
     ] = Solver.krylov,
     ridge: Annotated[float | None, typer.Option(help="Regularisation of the source problem.")] = None,
-    scale: Annotated[Scale, typer.Option(help="What embeddings are divided by first.")] = Scale.standard,
+    scale: Annotated[Scale, typer.Option(help="What embeddings are divided by first.")] = Scale.auto,
     l2: Annotated[str, typer.Option(help="Penalty of the probe, a number or auto.")] = "auto",
     n_features: Annotated[str, typer.Option(help="Features the probe may use, a number or auto.")] = "auto",
     random_state: Annotated[int | None, typer.Option(help="Start of --solver adamw.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pro2.lab.experiments.plan import Plan
-    from pro2.lab.experiments.run import Estimate, SweepSummary
+    from pro2.lab.experiments import Plan, Suite
+    from pro2.lab.experiments.progress import Estimate, SweepSummary
 
 plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
 
@@ -45,43 +46,50 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
-    """Run a plan: all its missing runs, in batches, into a folder that can be killed at any time."""
+    """Run a plan, or a suite of plans: all missing runs, in batches, into a folder that can be killed at any time."""
+    from pro2.lab.experiments import Suite, find_plan
     from pro2.lab.experiments.memory import parse_memory
-    from pro2.lab.experiments.plan import override
-    from pro2.lab.experiments.presets import find_plan
-    from pro2.lab.experiments.run import estimate_sweep, run_sweep
+    from pro2.lab.experiments.parsing import override, seed_list
 
     chosen = find_plan(plan)
     root = data if data is not None else (Path(plan).parent if Path(plan).is_file() else Path())
     if table is not None:
         columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
         chosen, root = _on_table(chosen, table, columns), table.parent
-    changes = {
-        "seeds": None if seeds is None else tuple(range(seeds)),
-        "shots": _numbers(shots),
-        "selection": selection,
-    }
-    chosen = override(chosen, **changes)
-    if dry_run:
-        return _print_estimate(chosen, estimate_sweep(chosen, out, root, workers), as_json)
-    from pro2.cli.progress import progress_display
-
-    with progress_display("json" if as_json else "quiet" if quiet else "auto") as show:
-        summary = run_sweep(
-            chosen,
-            out,
-            data=root,
-            engine=engine,
-            address=address,
-            n_workers=workers,
-            memory=parse_memory(memory),
-            retry=retry,
-            progress=show,
-        )
-    _print_summary(summary, as_json)
-    if summary.n_failed:
+    changed: dict[str, Any] = {"shots": _numbers(shots), "selection": selection}
+    changed["seeds"] = None if seeds is None else seed_list(seeds)
+    plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, plan, out, dry_run)
+    plans = {folder: override(each, **changed) for folder, each in plans.items()}
+    options = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
+               "memory": parse_memory(memory)}  # fmt: skip
+    show = "json" if as_json else "quiet" if quiet else "auto"
+    failed = [_run(each, folder, options, show, dry_run, as_json) for folder, each in plans.items()]
+    if any(failed):
         raise typer.Exit(2)
-    return None
+
+
+def _in_folders(suite: Suite, name: str, out: Path, dry_run: bool) -> dict[Path, Plan]:
+    """Each plan of a suite with the folder that its results go to; the suite itself is noted beside them."""
+    from pro2.lab.experiments.suite import members, note_suite
+
+    plans = members(suite, Path(name).parent if Path(name).is_file() else Path())
+    if not dry_run:
+        note_suite(suite, out, list(plans))
+    return {out / each: plan for each, plan in plans.items()}
+
+
+def _run(plan: Plan, out: Path, options: dict[str, Any], show: str, dry_run: bool, as_json: bool) -> int:
+    """Run one plan, or say what it would do; the number of failed runs."""
+    from pro2.cli.progress import progress_display
+    from pro2.lab.experiments.run import estimate_sweep, run_sweep
+
+    if dry_run:
+        _print_estimate(plan, estimate_sweep(plan, out, options["data"], options["n_workers"]), as_json)
+        return 0
+    with progress_display(show) as progress:
+        summary = run_sweep(plan, out, progress=progress, **options)
+    _print_summary(summary, as_json)
+    return summary.n_failed
 
 
 def report(
@@ -105,12 +113,14 @@ def plans(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pro2.lab.experiments.presets import find_plan, list_presets
+    from pro2.lab.experiments import Suite, find_plan, list_presets
 
     listing = Table("name", "what it does", "data", box=None, header_style="bold")
     for name in list_presets():
         plan = find_plan(name)
-        listing.add_row(name, plan.description, ", ".join(d.table or f"made ({d.generator})" for d in plan.data))
+        tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
+        shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
+        listing.add_row(name, plan.description, shown)
     Console().print(listing)
 
 
@@ -122,12 +132,24 @@ def show_plan(name: Annotated[str, typer.Argument(help="Name of a preset.")]) ->
     typer.echo(preset_text(name), nl=False)
 
 
-def _on_table(plan: Plan, table: Path, columns: dict[str, Any]) -> Plan:
+def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan | Suite:
     """The plan with the user's own table in place of its data; checked like a plan file."""
-    from pro2.lab.experiments.plan import parse_plan
+    from pro2.lab.experiments import Suite, parse_plan
 
-    entry = {"name": table.stem, "table": table.name, **{k: v for k, v in columns.items() if v is not None}}
+    if isinstance(plan, Suite):
+        raise ValueError(f"--table is for one plan, and {plan.name} is a suite of {len(plan.plans)}; name one of them")
+    entry = {
+        "name": _short_name(table.stem),
+        "table": table.name,
+        **{k: v for k, v in columns.items() if v is not None},
+    }
     return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")
+
+
+def _short_name(stem: str) -> str:
+    """A file name as the name of a data entry: letters and digits, whatever the file is called."""
+    plain = re.sub(r"[^A-Za-z0-9_.+-]+", "-", stem).strip("-.+_")[:80]
+    return plain or "table"
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:

@@ -92,6 +92,14 @@ def build(state: dict[str, torch.Tensor], variant: Variant, layer: str) -> torch
     return torch.nn.Sequential(*layers).eval()
 
 
+def build_tail(state: dict[str, torch.Tensor], variant: Variant) -> torch.nn.Module:
+    """The last block with what follows it, from activations to embeddings; needs their weights only."""
+    size = -(-variant.size // 32)  # five of the strides before it are 2
+    block, size = _block(state, f"_blocks.{sum(variant.blocks) - 1}", size, _STRIDES[-1])
+    head, _ = _convolution(state, "_conv_head", "_bn1", size)
+    return torch.nn.Sequential(block, head, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+
+
 def _block(state: dict[str, torch.Tensor], prefix: str, size: int, stride: int) -> tuple[torch.nn.Module, int]:
     """Inverted residual: widen (1x1), filter each channel (depthwise), narrow (1x1, no activation)."""
     layers = []

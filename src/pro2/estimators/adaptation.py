@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,11 @@ class Default:
     """The default: every prior of the family, weighed by leave-one-out and averaged."""
 
     def __init__(
-        self, priors: Sequence[SourcePrior], shares: np.ndarray, label_sampling: str, source_head: LinearClassifier | None
+        self,
+        priors: Sequence[SourcePrior],
+        shares: np.ndarray,
+        label_sampling: str,
+        source_head: LinearClassifier | None,
     ):
         self.priors, self.shares, self.label_sampling = priors, shares, label_sampling
         self.source_head = source_head
@@ -50,21 +55,16 @@ class Default:
             for i in np.argsort(-head.weights, kind="stable")
         ]  # fmt: skip
         facts = {"members": members, "temperature": head.temperature, "label_sampling": self.label_sampling}
-        adapted.keep_evidence(
-            Evidence(
-                labels, head.loo_scores, head.shares, lambda some: self.refit(some, head), facts, self.priors[0],
-                None if self.source_head is None else (self.source_head.coef_, self.source_head.intercept_),
-            )  # fmt: skip
-        )
+        source = None if self.source_head is None else (self.source_head.coef_, self.source_head.intercept_)
+        refit = partial(self.refit, like=head)
+        adapted.keep_evidence(Evidence(labels, head.loo_scores, head.shares, refit, facts, self.priors[0], source))
         return adapted, head
 
 
 class PaperProbe:
     """The paper's method: a probe on the first d ranked features, d and the penalty given or chosen."""
 
-    def __init__(
-        self, projection: Projection, n_features: int | str, l2: float | str, source_head: LinearClassifier
-    ):
+    def __init__(self, projection: Projection, n_features: int | str, l2: float | str, source_head: LinearClassifier):
         self.projection, self.n_features, self.l2, self.source_head = projection, n_features, l2, source_head
 
     def adapt(

@@ -180,7 +180,13 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = _in_order(parts)
 
     def _scored(
-        self, Z: Array, codes: np.ndarray, which: np.ndarray, penalties: list[float], centres: list[Any], among: np.ndarray
+        self,
+        Z: Array,
+        codes: np.ndarray,
+        which: np.ndarray,
+        penalties: list[float],
+        centres: list[Any],
+        among: np.ndarray,
     ) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
         """(targets, heads, intercepts, leave-one-out log-likelihoods) of all candidates, batch by batch."""
         K = len(self.classes_)
@@ -235,7 +241,9 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray]:
     if getattr(X, "ndim", 2) == 3:
         labels = np.asarray(y)
         if labels.shape != tuple(X.shape[:2]):
-            raise ValueError(f"X is {tuple(X.shape)}, so y must be {tuple(X.shape[:2])} (targets, rows): {labels.shape}.")
+            raise ValueError(
+                f"X is {tuple(X.shape)}, so y must be {tuple(X.shape[:2])} (targets, rows): {labels.shape}."
+            )
         return X.reshape(-1, X.shape[2]), labels.reshape(-1), np.repeat(np.arange(X.shape[0]), X.shape[1])
     n = len(X)
     ids = np.zeros(n, dtype=int) if target is None else host(target) if is_array_api_obj(target) else np.asarray(target)

@@ -57,7 +57,7 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         X = like_model(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
         codes = self._encode_target(y_target, X, "y_target")
-        return self._adapt(X, codes, check_weight(sample_weight, X), **extra)
+        return self._named(self._adapt(X, codes, check_weight(sample_weight, X), **extra))
 
     def _encode_target(self, y: Any, X: Array, name: str) -> Array:
         y = check_labels(y, X.shape[0], name)
@@ -136,7 +136,9 @@ def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:
     """Some rows of X, in its namespace and on its device; None of None."""
-    return None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, like_rows(rows, X), axis=0)
+    return (
+        None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, like_rows(rows, X), axis=0)
+    )
 
 
 def like_rows(codes: np.ndarray, X: Array) -> Array:

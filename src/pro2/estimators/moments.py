@@ -21,8 +21,8 @@ Batches = Iterable[tuple[Array, Array]]
 class SourceMoments(FileMixin, Moments):
     """Class weights, class means and pooled within-class scatter of a labelled source: all that a projection needs.
 
-    Moments of shards, sites and streams add up: ``a + b`` are the moments of all rows together. They are saved to a file
-    with `save` and read with `load`, and hold no row of the data.
+    Moments of shards, sites and streams add up: ``a + b`` are the moments of all rows together. They are saved to a
+    file with `save` and read with `load`, and hold no row of the data.
 
     Attributes
     ----------

@@ -26,8 +26,8 @@ L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
 class Probe(AffineMixin, BaseEstimator):
     """Exact L2-regularised linear classifier on the first features of a ranked list.
 
-    Minimises mean log-loss + (l2 / 2) ||w - prior_mean||^2 with a free intercept, to a relative gradient of 1e-9; a `ConvergenceWarning`
-    tells where that was not reached. Weights are importances: scaling all of them changes nothing.
+    Minimises mean log-loss + (l2 / 2) ||w - prior_mean||^2 with a free intercept, to a relative gradient of 1e-9; a
+    `ConvergenceWarning` tells where that was not reached. Weights are importances: scaling all of them changes nothing.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class Probe(AffineMixin, BaseEstimator):
 def warn_not_converged(kkt: float, l2: float) -> None:
     """As scikit-learn does."""
     warnings.warn(
-        f"the probe did not converge: relative gradient {kkt:.1e} at l2={l2:.3g}. Scale the features, or use a larger l2.",
+        f"the probe did not converge: relative gradient {kkt:.1e} at l2={l2:.3g}. Scale the features or raise l2.",
         ConvergenceWarning,
         stacklevel=4,
     )

@@ -27,10 +27,10 @@ class ProjectAndProbe(SourceTargetClassifier):
     `fit` learns ranked orthonormal features and source heads from a large labelled source; `adapt` fits a linear
     classifier to the few labels of a target and returns it as one affine map on raw embeddings.
 
-    By default that is the classifier of a family of priors: centred on nothing or on a source head, with a variance that
-    falls along the ranked features or not; each is fitted to the labels, weighed by leave-one-out, and all are averaged.
-    The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one of them lets
-    leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
+    By default that is the classifier of a family of priors: centred on nothing or on a source head, with a variance
+    that falls along the ranked features or not; each is fitted to the labels, weighed by leave-one-out, and all are
+    averaged. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one of
+    them lets leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ class ProjectAndProbe(SourceTargetClassifier):
     priors : PriorFamily, optional
         The constants of the default.
     label_sampling : {"auto", "by_class", "random", "suggested"}
-        How target labels are drawn: so many of each class, or at random, which tells how common classes are, or chosen by
-        `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal counts are.
+        How target labels are drawn: so many of each class, or at random, which tells how common classes are, or
+        chosen by `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal
+        counts are.
     random_state : int, Generator or None
 
     Attributes
@@ -133,10 +134,12 @@ class ProjectAndProbe(SourceTargetClassifier):
         X = check_X(self, X, reset=first)
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, sample_weight)
-        self.source_moments_ = moments if first else self.source_moments_ + moments
-        if len(self.source_moments_.classes) < 2:  # a first batch of one class: wait for the others
+        if not first:
+            moments = self.source_moments_ + moments
+        self.source_moments_: SourceMoments = moments
+        if len(moments.classes) < 2:  # a first batch of one class: wait for the others
             return self
-        return self.fit_moments(self.source_moments_)
+        return self.fit_moments(moments)
 
     def _projection(self, scale: str | None) -> Projection:
         n = self.n_components
@@ -189,7 +192,8 @@ class ProjectAndProbe(SourceTargetClassifier):
         X_val, y_val : arrays, optional
             Held-out target rows: d and l2 of the paper's probe are then chosen by accuracy on them, as in the paper.
         X_unlabeled : array (n, D), optional
-            Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any label.
+            Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any
+            label.
         """
         check_is_fitted(self, "coef_")
         if y_target is None:
@@ -221,7 +225,13 @@ class ProjectAndProbe(SourceTargetClassifier):
         return self.priors_
 
     def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, X_unlabeled: Any = None
+        self,
+        X: Array,
+        codes: Array,
+        weight: Array | None,
+        X_val: Any = None,
+        y_val: Any = None,
+        X_unlabeled: Any = None,
     ) -> LinearClassifier:
         val = self._validation(X_val, y_val)
         U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
@@ -229,17 +239,22 @@ class ProjectAndProbe(SourceTargetClassifier):
             return self._adapt_default(X, codes, weight, U)
         if U is not None:
             raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only the default uses it.")
-        n_features, l2 = ("auto" if v == "loo" else v for v in (self.n_features, self.l2))
-        adapted = PaperProbe(self.projection_, n_features, l2, self.source_head_).adapt(self.classes_, X, codes, weight, val)
+        n_features = "auto" if self.n_features == "loo" else self.n_features
+        l2 = "auto" if self.l2 == "loo" else self.l2
+        adapted = PaperProbe(self.projection_, n_features, l2, self.source_head_).adapt(
+            self.classes_, X, codes, weight, val
+        )
         adapted.unit_rows_ = self.unit_rows_
-        return self._named(adapted)
+        return adapted
 
     def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
         labels = Labels.of(self._units(X), codes, weight)
-        how = Default(self._source_priors(), as_shares(self.source_moments_.weight), self.label_sampling, self.source_head_)
+        how = Default(
+            self._source_priors(), as_shares(self.source_moments_.weight), self.label_sampling, self.source_head_
+        )
         adapted, _ = how.adapt(self.classes_, labels, None if U is None else self._units(U))
         adapted.unit_rows_ = self.unit_rows_
-        return self._named(adapted)
+        return adapted
 
     def _units(self, X: Array) -> Array:
         return unit_rows(X) if self.unit_rows_ else X

@@ -52,7 +52,8 @@ class LearningCurve:
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What the labelled rows say about an adapted classifier. Every row is judged by a model that has not seen its label.
+    """What the labelled rows say about an adapted classifier. Every row is judged by a model that has not seen its
+    label.
 
     Attributes
     ----------
@@ -76,19 +77,20 @@ class AdaptationReport:
     confusion : array (K, K)
         Labelled rows by class (rows) and left-out answer (columns).
     surprising : array
-        Numbers of the labelled rows whose label surprises most, most first: mistakes of the classifier, or of the label.
+        Numbers of the labelled rows whose label surprises most, most first: mistakes of the classifier, or of the
+        label.
     effective_features : float
         Of the ranked features: how many share the variance of the logits (participation ratio).
     temperature : float
         What the logits were multiplied by, so that left-out probabilities are calibrated.
     mean_shift, mean_shift_by_chance : float, (float, float)
-        Squared distance of the target's mean from the source's in standard errors, averaged over features, and its range
-        in 95 of 100 draws from the source.
+        Squared distance of the target's mean from the source's in standard errors, averaged over features, and its
+        range in 95 of 100 draws from the source.
     learning_curve : LearningCurve or None
         None with fewer than four labels in some class.
     members : list of dict
-        Priors of the default, heaviest first: `scale`, `ranked`, `reach`, `size`, `ridge`, `weight`, and `loo`, the mean
-        leave-one-out log-likelihood of a row.
+        Priors of the default, heaviest first: `scale`, `ranked`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
+        mean leave-one-out log-likelihood of a row.
     n_features, l2 : int or None, float or None
         Of the paper's probe.
     """
@@ -128,7 +130,9 @@ class AdaptationReport:
         if self.n_labels < ENOUGH:
             return f"Label more before you trust it: {self.n_labels} labels put its accuracy at {figure}."
         if self.accuracy < self.source_accuracy - 0.02:
-            return f"Keep the source head: it is right on {100 * self.source_accuracy:.0f} %, the adapted one on {figure}."
+            return (
+                f"Keep the source head: it is right on {100 * self.source_accuracy:.0f} %, the adapted one on {figure}."
+            )
         more = self._one_more_point()
         if more <= 2 * self.n_labels:
             return f"It pays to label {more:.0f} more rows: accuracy is {figure}, and they should add a point."
@@ -257,7 +261,7 @@ class Evidence:
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
 
-    def _against_source(self, adapted: Any, y: np.ndarray, w: np.ndarray) -> dict[str, float]:
+    def _against_source(self, adapted: Any, y: np.ndarray, w: np.ndarray) -> dict[str, Any]:
         if self.source_head is None:
             return {}
         X = host(self.labels.X)

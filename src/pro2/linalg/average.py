@@ -107,9 +107,9 @@ def average_head(
 ) -> AveragedHead:  # fmt: skip
     """Fit each member of each prior to the labels, and average the heads.
 
-    Weights are exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser & Eddy 1979; Yao et al.
-    2018) times (accuracy of the centre on the source)^trust: before any target label a source head counts as if it had
-    been right on that many. Logits are averaged, not probabilities: the result is one affine map.
+    Weights are exp(sum of leave-one-out log-likelihoods) (pseudo-Bayesian model averaging; Geisser & Eddy 1979; Yao
+    et al. 2018) times (accuracy of the centre on the source)^trust: before any target label a source head counts as
+    if it had been right on that many. Logits are averaged, not probabilities: the result is one affine map.
     """
     family = priors[0].family
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
@@ -158,7 +158,8 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
 
     "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
     asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
-    rows. "auto": the closer the counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of the counts, on a log scale.
+    rows. "auto": the closer the counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of
+    the counts, on a log scale.
     """
     K = len(source_shares)
     counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
@@ -166,7 +167,8 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     asked = np.maximum(source_shares, 1e-12) ** family.source_shares
     asked /= asked.sum()
     chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
-    by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling, np.exp(-2.0 * chi2 / (K - 1)))
+    by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
+    by_class = float(np.exp(-2.0 * chi2 / (K - 1))) if by_class is None else by_class
     assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(labeled))
     assumed /= assumed.sum()
     return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
@@ -263,9 +265,7 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _best(
-    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block]
-) -> list[list[Member]]:
+def _best(family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block]) -> list[list[Member]]:
     """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
     score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
     apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
@@ -331,8 +331,8 @@ def _temperature(scores: Array, Y: Array, c: Array) -> float:
 def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Rows, and classes if there are many, on which all priors are weighed; None where all are few enough.
 
-    Classes are spread evenly over those with labels. Rows are spread evenly by source logit within their class: the order
-    of the rows plays no part.
+    Classes are spread evenly over those with labels. Rows are spread evenly by source logit within their class: the
+    order of the rows plays no part.
     """
     y = host(labels.y)
     present = np.unique(y)

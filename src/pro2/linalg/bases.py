@@ -12,8 +12,8 @@ from typing import NamedTuple
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import lapack, tridiagonal
-from pro2.linalg.probes import fit_logistic
 from pro2.linalg.moments import Array, Moments
+from pro2.linalg.probes import fit_logistic
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
 

@@ -1,7 +1,7 @@
 """What leaving a row out changes: approximate leave-one-out scores from the solution alone.
 
-Without row i the scores of the others are, near their mode, Gaussian; with the curvature of a typical row for all of them
-the variance of score i is in closed form in orthogonal coordinates, for every penalty and every number of classes:
+Without row i the scores of the others are, near their mode, Gaussian; with the curvature of a typical row for all of
+them the variance of score i is in closed form in orthogonal coordinates, for every penalty and every number of classes:
 
     V_i = sum_k phi_ik^2 / (prior_k + h energy_k),   h = typical curvature
     left-out variance U_i = V_i / (1 - c_i h V_i),   left-out scores f_i + U_i c_i (p_i - y_i)

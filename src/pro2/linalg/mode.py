@@ -4,9 +4,9 @@
 
 for many problems at once. All problems of a batch share rows: they differ in offsets o (prior means) and in the
 precision of the prior. `orthogonal` first turns rows into coordinates phi that the weights c make orthogonal, from
-whichever side is smaller, rows or features; there the curvature of a typical row makes the Hessian diagonal. Newton steps
-are solved by conjugate gradients with that diagonal as preconditioner, so an iteration is two matrix products for all
-problems and all classes together, and nothing is ever factorised again.
+whichever side is smaller, rows or features; there the curvature of a typical row makes the Hessian diagonal. Newton
+steps are solved by conjugate gradients with that diagonal as preconditioner, so an iteration is two matrix products
+for all problems and all classes together, and nothing is ever factorised again.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _descend(
         keep = _unsolved(live)
         if 4 * len(keep) <= 3 * live.shape[-1]:
             some = xp.asarray(keep, device=device(live))
-            rest = (xp.take(v, some, axis=-1) for v in (live, worst))
-            part, part_residual, n_iter = _descend(problem.take(some), at.take(some), *rest, n_iter, max_iter)
+            live, worst = xp.take(live, some, axis=-1), xp.take(worst, some, axis=-1)
+            part, part_residual, n_iter = _descend(problem.take(some), at.take(some), live, worst, n_iter, max_iter)
             return at.put(part, keep), _put(residual, part_residual, keep, -1), n_iter
         new = problem.line_search(at, problem.newton_step(at, gradient, residual, live), live)
         # rounding allows no further descent: neither the objective nor the gradient falls any more
@@ -205,11 +205,12 @@ class _Point(NamedTuple):
 
     def take(self, some: Array) -> _Point:
         xp = array_namespace(self.B)
-        return _Point(*(xp.take(v, some, axis=-2) for v in self[:3]), xp.take(self.value, some, axis=-1))
+        B, F, P = (xp.take(v, some, axis=-2) for v in self[:3])
+        return _Point(B, F, P, xp.take(self.value, some, axis=-1))
 
     def put(self, part: _Point, at: np.ndarray) -> _Point:
-        each = (_put(a, b, at, -2) for a, b in zip(self[:3], part[:3]))
-        return _Point(*each, _put(self.value, part.value, at, -1))
+        B, F, P = (_put(a, b, at, -2) for a, b in zip(self[:3], part[:3]))
+        return _Point(B, F, P, _put(self.value, part.value, at, -1))
 
 
 class _Step(NamedTuple):

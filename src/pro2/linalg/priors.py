@@ -27,17 +27,17 @@ from pro2.linalg.moments import Array, Moments, host
 class PriorFamily:
     """The constants of the default adaptation. `ProjectAndProbe(priors=PriorFamily(...))` changes them.
 
-    They were settled on Waterbirds, Collages, CelebA and Living embeddings, and checked on raw pixels, digits and tables;
-    docs/selection.md says which choice rests on what.
+    They were settled on Waterbirds, Collages, CelebA and Living embeddings, and checked on raw pixels, digits and
+    tables; docs/selection.md says which choice rests on what.
 
     Attributes
     ----------
     scales : tuple of str
-        Ways to scale embeddings that are tried beside each other ("standard", "global"). Features of one unit favour one
-        number for all, features of many units one number each; leave-one-out tells.
+        Ways to scale embeddings that are tried beside each other ("standard", "global"). Features of one unit favour
+        one number for all, features of many units one number each; leave-one-out tells.
     ridges : tuple of float
-        Of the source heads, relative to the mean within-class variance. Small: the sharpest head; large: one that spreads
-        over all features that predict.
+        Of the source heads, relative to the mean within-class variance. Small: the sharpest head; large: one that
+        spreads over all features that predict.
     sizes : tuple of float
         Of the centre, in units of a head that is right with probability e / (1 + e) on a typical source row. 0: no
         centre. Under a shift a head as sure as on its source is too sure; none exceeds what the source supports.
@@ -175,8 +175,8 @@ class SourcePrior:
     def gain(self, X: Array, weight: Array) -> Array:
         """What centred features of target rows X (M, D) are multiplied by, (D,): 1, or less where the target disagrees.
 
-        A feature that hardly moved on the source has a variance there of at least a hundredth of the mean: it may be alive
-        on the target.
+        A feature that hardly moved on the source has a variance there of at least a hundredth of the mean: it may be
+        alive on the target.
         """
         xp = array_namespace(X)
         Z = X / self.scale - self.centre
@@ -233,7 +233,8 @@ class SourcePrior:
         """Rows times the symmetric root of the covariance of theta, which sums to one over a typical row.
 
         It is flat but for the ranked directions q_k, along which it has their share on top:
-        root = a I + sum_k (b_k - a) q_k q_k',  a^2 = (1 - ranked) / sum of variances,  b_k^2 = a^2 + ranked k^-decay / ...
+        root = a I + sum_k (b_k - a) q_k q_k',  a^2 = (1 - ranked) / sum of variances,  b_k^2 = a^2 + ranked k^-decay
+        / ...
         """
         xp = array_namespace(Z)
         a = math.sqrt((1.0 - ranked) / (float(xp.sum(self.variance)) or 1.0))
@@ -259,7 +260,10 @@ def _equal_classes(moments: Moments) -> Moments:
 
 
 def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: float) -> _Head:
-    """Discriminant with covariance within + ridge I, scaled to size `target`: coef (K', D), intercept (K') at centre."""
+    """Discriminant with covariance within + ridge I, scaled to size `target`.
+
+    Coef (K', D), intercept (K') at centre.
+    """
     xp = array_namespace(within)
     M = moments.mean - centre
     coef = xp.matrix_transpose(lapack.solve_shifted(within, ridge, xp.matrix_transpose(M)))

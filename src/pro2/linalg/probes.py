@@ -394,7 +394,7 @@ def _finished(problem: Problem, part: _Part, n_features: list[int], l2: Array, l
             part.coef[..., i, :, :, :] = again.coef[..., 0, :, :, :]
             part.intercept[..., i, :, :] = again.intercept[..., 0, :, :]
             part.residual[..., i, :] = again.residual[..., 0, :]
-            if loo:
+            if part.scores is not None and again.scores is not None:
                 part.scores[..., i, :, :, :] = again.scores[..., 0, :, :, :]
     return part
 

@@ -17,7 +17,7 @@ class Draw:
     val: np.ndarray
 
 
-def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0) -> Draw:
+def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0, keep: int | None = None) -> Draw:
     """Draw `n_shots` labelled rows of every class from a target distribution.
 
     Draws are nested: with one seed, a larger draw begins with the smaller one, class by class. The validation part
@@ -34,6 +34,9 @@ def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0) -> Draw:
     seed : int
     n_val : int
         Validation rows of each class.
+    keep : int, optional
+        What to do with a class that has too few rows: None refuses; a number lets it give what it has, at least one
+        row, and keeps so many for the evaluation where it can.
 
     Returns
     -------
@@ -41,16 +44,23 @@ def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0) -> Draw:
         ``few`` class by class, ``rest`` sorted (all rows that were not drawn), ``val`` class by class.
     """
     labels, rows = _labels(y), _rows(rows, len(np.asarray(y)))
-    for name, value in (("n_shots", n_shots), ("n_val", n_val)):
+    for name, value in (("n_shots", n_shots), ("n_val", n_val), ("keep", keep or 0)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise ValueError(f"{name} must be a non-negative integer, found {value!r}")
     pools = {label: rows[labels[rows] == label] for label in np.unique(labels[rows]).tolist()}
-    _check_enough(pools, int(n_shots), int(n_val))
+    if keep is None:
+        _check_enough(pools, int(n_shots), int(n_val))
     rng = np.random.default_rng(seed)
-    shuffled = [rng.permutation(pool) for pool in pools.values()]
-    few = np.concatenate([pool[:n_shots] for pool in shuffled])
-    val = np.concatenate([pool[len(pool) - n_val :] for pool in shuffled])
+    parts = [_cut(rng.permutation(pool), int(n_shots), int(n_val), keep or 0) for pool in pools.values()]
+    few, val = (np.concatenate(each) for each in zip(*parts))
     return Draw(few, np.setdiff1d(rows, np.concatenate([few, val])), val)
+
+
+def _cut(pool: np.ndarray, n_shots: int, n_val: int, keep: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labelled and validation rows of one class; a small class labels first, then keeps rows, then validates."""
+    n = min(n_shots, max(1, len(pool) - n_val - keep))
+    n_val = min(n_val, max(0, len(pool) - n - keep))
+    return pool[:n], pool[len(pool) - n_val :]
 
 
 def group_targets(y: Any, group: Any, rows: Any, source: Any = None) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pro2.estimators.linear import LinearClassifier
 from pro2.lab.baselines import BASELINES, create_baseline, list_baselines
+from pro2.lab.baselines.resampling import sparse_head
 from pro2.lab.datasets.shog import make_shog
 
 SEEDED = {"dfr", "random", "pro2-nc", "teney", "mixpro"}
@@ -266,6 +267,84 @@ class TestDFR:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("l1", [0.01, 0.1])
+def test_sparse_heads_are_optimal(n_classes, l1):
+    """The slope of the mean loss is within the penalty, and at the penalty where a weight is not zero."""
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % n_classes
+    Z = rng.standard_normal((80, 15)) + 1.5 * np.eye(n_classes, 15)[y]
+    coef, intercept = sparse_head(Z, y, np.ones(80), l1, n_classes)
+    for k, (w, b) in enumerate(zip(np.atleast_2d(coef), np.atleast_1d(intercept))):
+        p = 1 / (1 + np.exp(-(Z @ w + b)))
+        error = p - (y == (1 if n_classes == 2 else k))
+        slope, on = Z.T @ error / 80, w != 0
+        assert np.abs(slope).max() <= l1 * 1.001
+        assert abs(error.mean()) < 0.02 * l1
+        assert 0 < on.sum() < len(on)
+        assert np.allclose(slope[on], -l1 * np.sign(w[on]), atol=0.001 * l1)
+
+
+def test_sparse_heads_count_weights_as_repetitions():
+    X, y, _, _ = shifted(3, n=60)
+    w = np.arange(60) % 4
+    one = sparse_head(X, y, w.astype(float), 0.05, 3)
+    many = sparse_head(np.repeat(X, w, axis=0), np.repeat(y, w), np.ones(w.sum()), 0.05, 3)
+    assert np.allclose(one[0], many[0], atol=1e-4)
+
+
+def test_a_strong_penalty_leaves_the_intercept_alone():
+    Z = np.random.default_rng(0).standard_normal((80, 5))
+    coef, intercept = sparse_head(Z, np.where(np.arange(80) < 20, 1, 0), np.ones(80), 1.0, 2)
+    assert np.all(coef == 0)
+    assert np.exp(intercept) == pytest.approx(20 / 60, rel=0.06)
+
+
+class TestWithoutGroupLabels:
+    """AFR and SELF: the rows that the source head gets wrong decide, and nobody said which group they are in."""
+
+    def rows(self, n=200, seed=0):
+        """The source head leans on the loud second axis, which the target has turned round for a quarter of rows."""
+        rng = np.random.default_rng(seed)
+        y = np.arange(n) % 2
+        turned = rng.random(n) < 0.25
+        X = 0.5 * rng.standard_normal((n, 6))
+        X[:, 0] += 0.8 * (2 * y - 1)
+        X[:, 1] += 1.5 * (2 * np.where(turned, 1 - y, y) - 1)
+        return X, y, turned
+
+    @pytest.mark.parametrize(("name", "params"), [("afr", {"gamma": 8.0}), ("self", {"share": 0.3})])
+    def test_the_worst_group_gains_on_a_plain_fit_from_the_same_head(self, name, params):
+        rng = np.random.default_rng(1)
+        y = np.arange(400) % 2
+        X = 0.5 * rng.standard_normal((400, 6))
+        X[:, 0] += 0.8 * (2 * y - 1)
+        X[:, 1] += 1.5 * (2 * y - 1)
+        few, test = self.rows(), self.rows(2000, 3)
+        plain = build("source-centered", l2=0.3).fit(X, y).adapt(*few[:2])
+        fair = build(name, l2=0.3, **params).fit(X, y).adapt(*few[:2])
+        turned = test[2]
+        worst = [np.mean(m.predict(test[0])[turned] == test[1][turned]) for m in (plain, fair)]
+        assert worst[1] > worst[0] + 0.05
+
+    def test_without_gamma_rows_of_a_class_weigh_alike(self):
+        X, y, X_target, y_target = shifted()
+        own = build("afr", gamma=0.0, l2=0.1).fit(X, y).adapt(X_target, y_target)
+        centred = build("source-centered", l2=0.1).fit(X, y).adapt(X_target, y_target)
+        assert np.allclose(own.coef_, centred.coef_, atol=1e-6)
+
+    def test_all_rows_where_all_are_asked_for(self):
+        X, y, X_target, y_target = shifted(3)
+        own = build("self", share=1.0, l2=0.1).fit(X, y).adapt(X_target, y_target)
+        centred = build("source-centered", l2=0.1).fit(X, y).adapt(X_target, y_target)
+        assert np.allclose(own.coef_, centred.coef_, atol=1e-6)
+
+    def test_equally_many_of_each_class_those_that_are_least_right(self):
+        model = build("self", share=0.5)
+        at = model._least_right(np.array([0.9, 0.1, 0.5, 0.4, 0.3, 0.7]), np.array([0, 0, 0, 0, 1, 1]))
+        assert at.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
 def test_nearest_class_mean_is_scikit_learns(n_classes):
     X, y, X_target, y_target = shifted(n_classes)
     adapted = build("class-mean", scale=None).fit(X, y).adapt(X_target[:30], y_target[:30])
@@ -287,7 +366,7 @@ def test_lda_probe_has_one_feature_fewer_than_classes():
     model = build("lda", ridge=0.0, scale=None).fit(X, y)
     theirs = LinearDiscriminantAnalysis(solver="eigen").fit(X, y).scalings_[:, :2]
     Q = np.linalg.qr(theirs)[0].T
-    rows = model.projection_.components_
+    rows = model.components_
     assert rows.shape == (2, 8)
     assert np.allclose(rows.T @ rows, Q.T @ Q, atol=1e-6)
     assert model.adapt(X_target, y_target).score(X_target, y_target) > 0.8
@@ -298,7 +377,7 @@ def test_unranked_features_of_the_trained_baselines_repeat_or_spread():
     X, y = shog.sample("source", 1000, 0)
     spread = {}
     for name, params in (("pro2-nc", {}), ("teney", {"alignment": 30.0})):
-        rows = build(name, n_components=8, **params).fit(X, y).projection_.components_
+        rows = build(name, n_components=8, **params).fit(X, y).components_
         assert np.allclose(np.linalg.norm(rows, axis=1), 1)
         spread[name] = np.mean(rows @ rows.T)
     assert spread["teney"] < spread["pro2-nc"]
@@ -326,6 +405,8 @@ def test_seeds_decide(name):
         ("dfr", {"n_refits": 0}, "n_refits must be at least 1"),
         ("dfr", {"l1": np.inf}, "l1 must be a positive finite number"),
         ("linear-probe", {"l2": 0.0}, "l2 must be"),
+        ("afr", {"gamma": -1.0}, "gamma must be a finite number"),
+        ("self", {"share": 2.0}, "share must be a number in"),
         ("source-only", {"ridge": -1.0}, "ridge must be a finite number"),
         ("teney", {"alignment": np.nan}, "alignment must be"),
         ("pca", {"n_components": 9}, "n_components=9 must be an integer in 1..8"),
@@ -338,7 +419,7 @@ def test_mistakes_are_named(name, params, message):
 
 
 def test_names_are_listed_and_unknown_ones_explained():
-    assert len(list_baselines()) == 16
+    assert len(list_baselines()) == 18
     with pytest.raises(ValueError, match="baseline 'magic' is not known; there are source-only"):
         create_baseline("magic")
 
@@ -350,7 +431,7 @@ def test_a_basis_baseline_uses_its_own_features_and_not_the_default_of_pro2(name
     X = rng.normal(size=(80, 6)) + y[:, None]
     model = create_baseline(name).fit(X[:60], y[:60])
     adapted = model.adapt(X[60:], y[60:])
-    span = model.projection_.components_[: adapted.n_features_]
-    head = adapted.coef_[0] * model.projection_.scale_
+    span = model.components_[: adapted.n_features_]
+    head = adapted.coef_[0] * model.scale_
     inside = span.T @ np.linalg.lstsq(span.T, head, rcond=None)[0]  # not every baseline has orthonormal features
     np.testing.assert_allclose(inside, head, atol=1e-7)

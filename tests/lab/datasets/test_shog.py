@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from pro2.lab.datasets.shog import make_shog
+from pro2.lab.theory import nullspace_norm
 from pro2.lab.theory.gaussians import gaussian_kl
 from pro2.linalg.bases import krylov_basis
 
@@ -136,3 +137,17 @@ def test_the_same_seed_gives_the_same_rows():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_whole_powers_are_reached_exactly_and_others_only_approached() -> None:
+    """What docs/method.md says: the head S^-p mu lies in span{S^-1 mu, ..., S^-d mu} for d = p, and for no other p."""
+    shog = make_shog(random_state=0)
+    rows = krylov_basis(shog.moments(), 8).components
+    S, step = shog.covariance("source"), shog.means[1] - shog.means[0]
+    values, axes = np.linalg.eigh(S)
+    norms = {p: nullspace_norm(rows, axes @ (values**-p * (axes.T @ step))) for p in (1.0, 2.0, 3.0, 0.25, -1.0)}
+    for p in (1, 2, 3):
+        assert norms[p][p - 1] < 1e-6
+        assert p == 1 or norms[p][p - 2] > 1e-3
+    assert norms[0.25][-1] > 1e-3
+    assert np.all(norms[-1.0] > norms[0.25])

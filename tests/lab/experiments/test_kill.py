@@ -25,7 +25,7 @@ _PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
 _KILLER = """
 import json, os, random, shutil, signal, sys, time
 from pathlib import Path
-from pro2.lab.experiments import parse_plan, results, view, engines, methods, bases
+from pro2.lab.experiments import parse_plan, results, view, engines, methods
 from pro2.lab.experiments.run import run_sweep
 import pro2.estimators, pro2.linalg.probes, pyarrow.parquet, threadpoolctl
 values, out, data, n_kills = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])

@@ -1,7 +1,13 @@
-"""The same rows from a real cluster of several nodes, also when one of them dies in the middle."""
+"""The same rows from a real cluster of several nodes, also when a node, a worker or the driver dies in the middle."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +17,9 @@ from typing import Any
 import pytest
 
 from pro2.lab.experiments import parse_plan
-from pro2.lab.experiments.run import Progress, run_sweep
+from pro2.lab.experiments.progress import Progress
+from pro2.lab.experiments.results import ResultStore
+from pro2.lab.experiments.run import run_sweep
 from pro2.lab.experiments.view import read_view
 
 ray = pytest.importorskip("ray")
@@ -42,12 +50,15 @@ def _waits_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     return condition()
 
 
+def _plan(plan_values: dict[str, Any], n_methods: int = 8) -> dict[str, Any]:
+    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(n_methods)]
+    return {**plan_values, "methods": [*methods, {"method": "random"}], "baseline": None, "shots": list(range(1, 7))}
+
+
 def test_a_dying_node_changes_no_row(
     cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
 ) -> None:
-    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(8)]
-    values = {**plan_values, "methods": [*methods, {"method": "random"}], "baseline": None, "shots": list(range(1, 7))}
-    plan = parse_plan(values)
+    plan = parse_plan(_plan(plan_values))
     seen: list[int] = []
 
     def kill_one(state: Progress) -> None:
@@ -63,3 +74,69 @@ def test_a_dying_node_changes_no_row(
     assert on_ray.n_done == here.n_done
     assert len(seen) > 5
     assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))
+
+
+def _workers(cluster: Any) -> list[int]:
+    """Processes that run tasks just now: children of this cluster's own raylets, of no other."""
+    nodes = cluster.list_all_nodes()
+    raylets = {each.process.pid for node in nodes for each in node.all_processes["raylet"]}
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) in raylets:
+                found.append(int(path.parent.name))
+    tasks = (b"ray::_run", b"ray::_prepare")  # a node does not live without its other children
+    running = []
+    for pid in found:
+        with contextlib.suppress(OSError):
+            running += [pid] if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(tasks) else []
+    return running
+
+
+def test_a_dying_worker_changes_no_row(
+    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    plan = parse_plan(_plan(plan_values))
+    killed: list[int] = []
+
+    def kill_one(state: Progress) -> None:
+        if state.n_done and len(killed) < 3:
+            for pid in _workers(cluster)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
+    assert killed
+    assert on_ray.n_failed == 0
+    run_sweep(plan, tmp_path / "local", data=table_folder)
+    assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))
+
+
+_DRIVER = """
+import json, sys
+from pro2.lab.experiments import parse_plan
+from pro2.lab.experiments.run import run_sweep
+values, out, data, address = json.loads(sys.argv[1]), *sys.argv[2:]
+run_sweep(parse_plan(values), out, data=data, engine="ray", address=address)
+"""
+
+
+def test_a_killed_driver_goes_on_where_it_was(
+    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    """The driver alone writes results: it is killed once some are there, and the next one does only the rest."""
+    values, out = _plan(plan_values, 40), tmp_path / "ray"
+    command = [sys.executable, "-c", _DRIVER, json.dumps(values), str(out), str(table_folder), cluster.address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+        assert _waits_for(lambda: driver.poll() is not None or any(f.stat().st_size for f in out.glob("log/*.seg")))
+        driver.kill()
+        driver.wait()
+    with ResultStore(out) as store:
+        kept = len(store.finished)
+    plan = parse_plan(values)
+    resumed = run_sweep(plan, out, data=table_folder, engine="ray")
+    assert resumed.n_before == kept > 0
+    assert resumed.n_done == resumed.n_runs - kept > 0
+    run_sweep(plan, tmp_path / "local", data=table_folder)
+    assert read_view(out).equals(read_view(tmp_path / "local"))

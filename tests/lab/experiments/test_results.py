@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from pro2.lab.experiments.results import _HEADER, _MAGIC, Failure, ResultStore
+from pro2.lab.experiments.view import read_view
+from pro2.lab.report import write_report
 from tests.mutators import attack
 
 
@@ -190,3 +193,16 @@ def test_a_damaged_log_gives_right_rows_or_none(tmp_path: Path, fuzz_scale: int)
     (segment,) = (tmp_path / "log").iterdir()
     counts = attack("tests/lab/experiments/damage.py:reads_only_what_was_written", segment, n=300 * fuzz_scale, seed=0)
     assert counts["passed"] > 0
+
+
+def test_results_of_the_first_version_open(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "results-v1"
+    shutil.copytree(golden, tmp_path / "old")
+    with ResultStore(tmp_path / "old") as store:
+        assert len(store.finished) == 138
+        assert store.torn() == []
+    rows = read_view(golden).to_pylist()
+    assert len(rows) == 138
+    assert {row["worst_group"] for row in rows} == {None}
+    assert write_report(golden, tmp_path / "report", markdown=tmp_path / "docs").is_file()
+    assert "Settings chosen by held-out target labels" in (tmp_path / "docs" / "small.md").read_text()

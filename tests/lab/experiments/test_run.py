@@ -13,11 +13,12 @@ from sklearn.linear_model import LogisticRegression
 
 from pro2.estimators import Projection
 from pro2.lab.experiments import engines, parse_plan
-from pro2.lab.experiments.expand import expand, missing
+from pro2.lab.experiments.expand import expand
 from pro2.lab.experiments.memory import batch_bytes, parse_memory, split
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.results import ResultStore
 from pro2.lab.experiments.run import estimate_sweep, run_sweep
+from pro2.lab.experiments.runs import missing
 from pro2.lab.experiments.view import read_view
 from pro2.linalg import kernels
 from pro2.tables.shifts import draw
@@ -35,7 +36,7 @@ def test_rows_equal_single_fits(table_folder: Path, plan_values: dict[str, Any],
     rows = _rows(tmp_path / "out")
     # 3 targets x 2 shots x 3 seeds x (3 x 2 settings of two ranked methods + 2 of the linear probe)
     assert summary.n_done == len(rows) == 3 * 2 * 3 * (6 + 6 + 2)
-    problem = load_problems(plan.data, table_folder)["birds"]
+    problem = load_problems(plan.data, table_folder)[0]["birds"]
     projection = Projection(12).fit(problem.X[problem.source], problem.y[problem.source])
     for row in [r for r in rows if r["method"] == "pro2"][::7]:
         drawn = draw(problem.y, problem.targets[row["target"]], row["shots"], row["seed"], n_val=5)
@@ -70,7 +71,7 @@ def test_names_and_order_are_not_in_the_key_but_content_is(
 ) -> None:
     def keys(values: dict[str, Any]) -> set[str]:
         plan = parse_plan(values)
-        batches, _ = expand(plan, load_problems(plan.data, table_folder))
+        batches, _ = expand(plan, load_problems(plan.data, table_folder)[0])
         return {key for batch in batches for key in batch.flat_keys}
 
     base = keys(plan_values)
@@ -100,7 +101,7 @@ def test_missing_parts_are_full_grids_and_cover_exactly_what_is_missing(
     table_folder: Path, plan_values: dict[str, Any]
 ) -> None:
     plan = parse_plan(plan_values)
-    batch = expand(plan, load_problems(plan.data, table_folder))[0][0]
+    batch = expand(plan, load_problems(plan.data, table_folder)[0])[0][0]
     rng = np.random.default_rng(0)
     done = {key for key in batch.flat_keys if rng.random() < 0.5}
     parts = list(missing(batch, done))
@@ -112,14 +113,14 @@ def test_missing_parts_are_full_grids_and_cover_exactly_what_is_missing(
 
 def test_splitting_for_memory_changes_no_row(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
     plan = parse_plan(plan_values)
-    problems = load_problems(plan.data, table_folder)
+    problems, _ = load_problems(plan.data, table_folder)
     batch = expand(plan, problems)[0][0]
     limit = batch_bytes(batch, problems["birds"]) - 1
     parts = list(split(batch, problems["birds"], limit))
     assert len(parts) > 1
     assert all(batch_bytes(p, problems["birds"]) <= limit for p in parts)
     assert [key for p in parts for key in p.flat_keys] == batch.flat_keys
-    with pytest.raises(ValueError, match=r"too little.*--memory"):
+    with pytest.raises(ValueError, match=r"too little.*give it more memory"):
         run_sweep(plan, tmp_path / "out", data=table_folder, memory=1000)
 
 
@@ -165,7 +166,12 @@ def test_failures_stay_beside_the_results_and_are_retried_on_request(
 
 
 def test_estimators_run_as_methods(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    values = {**plan_values, "methods": [{"method": "ProjectAndProbe", "name": "auto"}], "baseline": None, "shots": [4]}
+    values = {
+        **plan_values,
+        "methods": [{"method": "pro2", "name": "auto", "untuned": True}],
+        "baseline": None,
+        "shots": [4],
+    }
     summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
     rows = _rows(tmp_path / "out")
     assert summary.n_failed == 0
@@ -202,19 +208,6 @@ def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str,
         assert one == two
 
 
-def test_random_rows_equal_the_random_basis_of_the_package() -> None:
-    from pro2.estimators.moments import SourceMoments
-    from pro2.lab.baselines.bases import random_basis
-    from pro2.lab.experiments.bases import _random_rows
-
-    rng = np.random.default_rng(0)
-    moments = SourceMoments.from_arrays(rng.normal(size=(50, 40)), np.arange(50) % 2)
-    for n in (1, 16, 36, 40):
-        rows = _random_rows(n, 40, 3)
-        assert np.abs(rows @ rows.T - np.eye(n)).max() < 1e-10
-        assert np.abs(rows - random_basis(moments, n, seed=3).components).max() < 1e-10
-
-
 def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
@@ -239,7 +232,7 @@ def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
         ({}, {"label": "labl"}, "no column 'labl'"),
         ({}, {"source": "split == 9"}, "no row satisfies"),
         ({}, {"pool": "split == 0"}, "shares rows with source"),
-        ({}, {"table": "gone.npz"}, "does not exist.*--data"),
+        ({}, {"table": "gone.npz"}, "does not exist; say in which folder"),
         ({"embeddings": np.full((600, 12), np.nan, np.float32)}, {}, "not finite"),
         ({"id": np.array(["same"] * 600)}, {}, "same"),
         ({"y": np.zeros(600, int)}, {}, "label"),

@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.report import write_report
+from pro2.lab.report.drawings import ranked_methods
+from pro2.lab.report.loading import Results
 from pro2.lab.report.style import COLOURS, looks
 
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -24,6 +27,18 @@ _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no
 @pytest.fixture(scope="module")
 def page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(finished, tmp_path_factory.mktemp("page"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("main", ["pro2", "pro2-adamw", "random", "teney"]), ("multiclass", ["pro2", "random"])],
+)
+def test_heat_maps_show_each_form_of_pro2_and_a_random_projection(name: str, expected: list[str]) -> None:
+    plan = find_plan(name)
+    assert isinstance(plan, Plan)
+    rows = [{"measure": "accuracy", "method": m.name, "n_features": None if "linear" in m.name or m.untuned else d}
+            for m in plan.methods for d in (1, 4) if m.method not in ("source-only", "interpolation")]  # fmt: skip
+    assert ranked_methods(Results(Path(), plan, rows, {})) == expected
 
 
 def test_each_figure_comes_as_png_svg_and_csv(page: Path) -> None:

@@ -1,7 +1,8 @@
-"""All baselines under short names: what Project and Probe is compared with, one contract.
+"""All baselines under short names: what Project and Probe is compared with, one contract, one registry.
 
 Each has `fit(X_source, y_source)`, `adapt(X_target, y_target)` -> a fitted linear classifier (`classes_`, `coef_`,
-`intercept_`, `predict`, `predict_proba`), and both steps in one `fit(X, y, sample_domain=...)`.
+`intercept_`, `predict`, `predict_proba`), and both steps in one `fit(X, y, sample_domain=...)`. Plans of `pro2 sweep`
+use the same names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pro2.estimators.contract import SourceTargetClassifier
 from pro2.lab.baselines.heads import (
     HeadInterpolation,
     LinearProbe,
@@ -28,12 +28,16 @@ from pro2.lab.baselines.projections import (
     UnconstrainedProbe,
 )
 from pro2.lab.baselines.resampling import DeepFeatureReweighting, JointTraining, MixPro
+from pro2.lab.baselines.reweighting import AutomaticFeatureReweighting, SelectiveFinetuning
+from pro2.lab.baselines.scaled import ScaledBaseline
 
-BASELINES: Mapping[str, type[SourceTargetClassifier]] = MappingProxyType(
+BASELINES: Mapping[str, type[ScaledBaseline]] = MappingProxyType(
     {
         "source-only": SourceOnly,
         "linear-probe": LinearProbe,
         "dfr": DeepFeatureReweighting,
+        "afr": AutomaticFeatureReweighting,
+        "self": SelectiveFinetuning,
         "random": RandomProjectionProbe,
         "pca": PCAProbe,
         "lda": LDAProbe,
@@ -58,7 +62,7 @@ def list_baselines() -> list[str]:
     return list(BASELINES)
 
 
-def create_baseline(name: str, **params: Any) -> SourceTargetClassifier:
+def create_baseline(name: str, **params: Any) -> ScaledBaseline:
     """An unfitted baseline by its short name; `params` are its constructor's."""
     if name not in BASELINES:
         raise ValueError(f"baseline {name!r} is not known; there are {', '.join(BASELINES)}.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from pro2.estimators.moments import SourceMoments
-from pro2.lab.baselines.heads import Head, Validation, _ScaledBaseline
+from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation
 from pro2.linalg.heads import discriminant_head
 from pro2.linalg.moments import Array
 
 
-class NearestClassMean(_ScaledBaseline):
+class NearestClassMean(ScaledBaseline):
     """Class of the nearest mean of the target rows, in scaled features; classes without target rows keep the source's.
 
     Parameters

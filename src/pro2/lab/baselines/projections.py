@@ -2,55 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.utils import check_random_state
 
-from pro2.estimators.contract import _like
-from pro2.estimators.moments import SourceMoments
-from pro2.estimators.project_and_probe import ProjectAndProbe
-from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
-from pro2.lab.baselines.bases import (
-    alignment_basis,
-    lda_basis,
-    pca_basis,
-    pls_basis,
-    random_basis,
-    unconstrained_basis,
-)
-from pro2.linalg.bases import Basis
-from pro2.linalg.moments import Array, encode
+from pro2.estimators.contract import like_rows
+from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
+from pro2.estimators.projection import DEFAULT_RIDGE
+from pro2.lab.baselines.directions import alignment_rows, lda_rows, pca_rows, pls_rows, random_rows, shared_random_rows
+from pro2.lab.baselines.scaled import ScaledBaseline
+from pro2.lab.baselines.source import Source
+from pro2.linalg.moments import Array
 
 TRAINED_SIZE = 64  # features of the jointly trained baselines: each costs as much as a classifier on all source rows
 
 
-class _BasisProjection(Projection):
-    """A `Projection` whose rows come from a function of (scaled rows, codes, weights, scaled moments, size)."""
+class BasisProbe(ScaledBaseline):
+    """fit: `directions` from the source; adapt: the exact probe on the first features along them.
 
-    def __init__(self, basis: Callable[..., Basis], n_components: int | None, scale: str | None):
-        super().__init__(n_components, solver="basis", scale=scale)
-        self.basis = basis
+    Attributes
+    ----------
+    components_ : array (d, D)
+        Directions in the scaled space, the most important first.
+    """
 
-    def _check_options(self) -> None:
-        if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
-
-    def _solve_rows(self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments) -> Basis:
-        self.moments_ = moments
-        xp = array_namespace(X)
-
-        def scaled_rows() -> Array:  # on demand: only trained bases look at rows
-            return (X - xp.astype(self.mean_, X.dtype)) / xp.astype(self.scale_, X.dtype)
-
-        codes = _like(encode(y, moments.classes)[1], X)
-        return self.basis(scaled_rows, codes, weight, moments.scaled(self.scale_), self._width())
-
-
-class _BasisProbe(ProjectAndProbe):
-    """fit: a basis from the source; adapt: the exact probe on its first features. Subclasses write `_basis`."""
+    grid = ("n_features", "l2")
 
     def __init__(
         self,
@@ -61,36 +40,50 @@ class _BasisProbe(ProjectAndProbe):
         n_features: int | str = "auto",
         random_state: Any = None,
     ):
+        super().__init__(ridge, scale)
         self.n_components = n_components
-        self.ridge = ridge
-        self.scale = scale
         self.l2 = l2
         self.n_features = n_features
         self.random_state = random_state
 
-    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
-        size = self.n_components if self.n_components is not None else self._default_size(X.shape[1])
-        self.projection_ = _BasisProjection(self._basis, size, self.scale).fit(X, codes, weight)
-        return self._set_source_head(X, codes, weight)
-
-    def _untuned(self) -> bool:
-        return False  # a baseline picks d and l2 by leave-one-out; averaging priors of the source is Pro2's own
-
-    def _default_size(self, width: int) -> int:
-        return width
-
-    def _seed(self) -> np.random.Generator:
-        if isinstance(self.random_state, np.random.Generator):
-            return self.random_state
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-
-    def _basis(
-        self, rows: Callable[[], Array], codes: Array, weight: Array | None, moments: SourceMoments, size: int
-    ) -> Basis:
+    def directions(self, source: Source, size: int) -> Array:
+        """The first `size` directions (size, D) in the scaled space."""
         raise NotImplementedError
 
+    def _default_size(self, source: Source) -> int:
+        return source.width
 
-class RandomProjectionProbe(_BasisProbe):
+    def _learn(self, source: Source) -> None:
+        size = self._default_size(source) if self.n_components is None else self.n_components
+        if not isinstance(size, int | np.integer) or not 1 <= size <= source.width:
+            raise ValueError(f"n_components={size!r} must be an integer in 1..{source.width} (the embedding's width).")
+        self.components_ = self.directions(source, int(size))
+
+    def _adapt(
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, **extra: Any
+    ) -> LinearClassifier:
+        Z, val = self._features(self._scaled(X)), self._validation(X_val, y_val)
+        sizes, penalties = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z, weight)
+        val = None if val is None else (self._features(val[0]), val[1])
+        fit, scores = select(Z, codes, sizes, penalties, len(self.classes_), weight, None, val)
+        i, j = best_candidate(scores)
+        coef = fit.coef[i, j, ...] @ self.components_ / self.scale_
+        intercept = fit.intercept[i, j, ...] - coef @ self.mean_
+        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        adapted.n_features_, adapted.l2_ = sizes[i], penalties[j]
+        return adapted
+
+    def _features(self, Z: Array) -> Array:
+        return Z @ array_namespace(Z).matrix_transpose(self.components_)
+
+    def _seed(self) -> Any:
+        """What NumPy's generators take; a generator of the old kind gives one number."""
+        if self.random_state is None or isinstance(self.random_state, int | np.integer | np.random.Generator):
+            return self.random_state
+        return int(check_random_state(self.random_state).randint(2**31))
+
+
+class RandomProjectionProbe(BasisProbe):
     """Probe on random orthonormal features: the paper's "Random Projection".
 
     Parameters
@@ -105,11 +98,14 @@ class RandomProjectionProbe(_BasisProbe):
     Bingham & Mannila, "Random projection in dimensionality reduction", KDD 2001.
     """
 
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        return random_basis(moments, size, self._seed())
+    def directions(self, source: Source, size: int) -> Array:
+        seed = self._seed()
+        if isinstance(seed, int | np.integer) and is_numpy_array(source.X):
+            return shared_random_rows(size, source.width, int(seed))
+        return like_rows(random_rows(size, source.width, seed), source.X)
 
 
-class PCAProbe(_BasisProbe):
+class PCAProbe(BasisProbe):
     """Probe on the principal components of the source, largest variance first. Parameters as in `ProjectAndProbe`.
 
     References
@@ -117,11 +113,11 @@ class PCAProbe(_BasisProbe):
     Pearson, "On lines and planes of closest fit to systems of points in space", 1901.
     """
 
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        return pca_basis(moments, size)
+    def directions(self, source: Source, size: int) -> Array:
+        return pca_rows(source.moments, size)
 
 
-class LDAProbe(_BasisProbe):
+class LDAProbe(BasisProbe):
     """Probe on Fisher's discriminants of the source: K - 1 features for K classes, unless `n_components` asks for more.
 
     `ridge` shrinks the within-class covariance; other parameters as in `ProjectAndProbe`. For two classes and equal
@@ -132,14 +128,14 @@ class LDAProbe(_BasisProbe):
     Fisher, "The use of multiple measurements in taxonomic problems", 1936; Rao, 1948.
     """
 
-    def _default_size(self, width: int) -> int:
-        return max(1, min(len(self.classes_) - 1, width))
+    def _default_size(self, source: Source) -> int:
+        return min(source.n_classes - 1, source.width)
 
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        return lda_basis(moments, size, self.ridge)
+    def directions(self, source: Source, size: int) -> Array:
+        return lda_rows(source.moments, size, self.ridge)
 
 
-class PLSProbe(_BasisProbe):
+class PLSProbe(BasisProbe):
     """Probe on partial-least-squares features of the source. Parameters as in `ProjectAndProbe`.
 
     References
@@ -148,30 +144,35 @@ class PLSProbe(_BasisProbe):
     "Improved PLS algorithms", J. Chemometrics 1997.
     """
 
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        return pls_basis(moments, size)
+    def directions(self, source: Source, size: int) -> Array:
+        return pls_rows(source.moments, size)
 
 
-class UnconstrainedProbe(_BasisProbe):
+class UnconstrainedProbe(BasisProbe):
     """Pro2-NC: features trained on the source label with no orthogonality constraint, so they repeat each other.
 
     Parameters as in `ProjectAndProbe`; `n_components` is 64 by default (or the width, if smaller), `random_state` draws
-    where training starts.
+    where training starts. Rows do not know each other, so the first of a larger number are those of a smaller one.
 
     References
     ----------
     Chen et al., "Project and Probe", ICLR 2024, ablation on orthogonality.
     """
 
-    def _default_size(self, width: int) -> int:
-        return min(TRAINED_SIZE, width)
+    def _default_size(self, source: Source) -> int:
+        return min(TRAINED_SIZE, source.width)
 
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        n_classes = _check_classes(moments)
-        return unconstrained_basis(rows(), codes, size, n_classes=n_classes, sample_weight=weight, seed=self._seed())
+    def directions(self, source: Source, size: int) -> Array:
+        return self._train(source, size, 0.0)
+
+    def _train(self, source: Source, size: int, alignment: float) -> Array:
+        return alignment_rows(
+            source.rows(), source.codes, size, alignment,
+            n_classes=source.n_classes, sample_weight=source.weight, seed=self._seed(),
+        )  # fmt: skip
 
 
-class GradientAlignmentProbe(_BasisProbe):
+class GradientAlignmentProbe(UnconstrainedProbe):
     """Features trained on the source label with a penalty on the alignment of their input gradients (Teney et al.).
 
     For a linear feature with weights w the gradient of the predicted class's probability p is p (1 - p) w up to sign,
@@ -194,6 +195,8 @@ class GradientAlignmentProbe(_BasisProbe):
     Solutions with Superior OOD Generalization", CVPR 2022.
     """
 
+    nested = False
+
     def __init__(
         self,
         alignment: float = 1.0,
@@ -207,23 +210,5 @@ class GradientAlignmentProbe(_BasisProbe):
         super().__init__(n_components, ridge, scale, l2, n_features, random_state)
         self.alignment = alignment
 
-    def _default_size(self, width: int) -> int:
-        return min(TRAINED_SIZE, width)
-
-    def _basis(self, rows: Any, codes: Array, weight: Any, moments: SourceMoments, size: int) -> Basis:
-        n_classes = _check_classes(moments)
-        return alignment_basis(
-            rows(),
-            codes,
-            size,
-            alignment=self.alignment,
-            n_classes=n_classes,
-            sample_weight=weight,
-            seed=self._seed(),
-        )
-
-
-def _check_classes(moments: SourceMoments) -> int:
-    if len(moments.classes) < 2:
-        raise ValueError("y has one class only: features that predict the label need at least two classes.")
-    return len(moments.classes)
+    def directions(self, source: Source, size: int) -> Array:
+        return self._train(source, size, self.alignment)

@@ -5,26 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from sklearn.utils import check_random_state
 
-from pro2.estimators.contract import _rows
+from pro2.estimators.contract import take_rows
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.projection import DEFAULT_RIDGE
-from pro2.lab.baselines.heads import Head, Validation, _ProbeBaseline, _ScaledBaseline, check_share
-from pro2.lab.baselines.sparse_logistic import fit_sparse_logistic
+from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share
+from pro2.lab.baselines.source import Source
 from pro2.linalg.moments import Array, host
 
 
-class _SourceRowsBaseline(_ProbeBaseline):
+class SourceRowsBaseline(ProbeBaseline):
     """Keeps the scaled source rows, which `adapt` fits on again: memory grows with the source."""
 
-    def _keep_rows(self, X: Array, codes: Array, weight: Array | None) -> None:
-        xp = array_namespace(X)
-        Z = (X - xp.astype(self.mean_, X.dtype)) / xp.astype(self.scale_, X.dtype)
-        share = xp.ones_like(Z[:, 0]) if weight is None else weight
-        share = xp.astype(share, xp.float64)
-        self._source_rows = (Z, codes, share / xp.sum(share))
+    def _learn(self, source: Source) -> None:
+        Z = source.rows()
+        xp = array_namespace(Z)
+        share = xp.astype(xp.ones_like(Z[:, 0]) if source.weight is None else source.weight, xp.float64)
+        self._source_rows = (Z, source.codes, share / xp.sum(share))
 
     def _probe_rows(self, Z: Array, codes: Array, weight: Array, val: Validation) -> Head:
         if self.l2 == "auto" and val is None:
@@ -35,7 +34,7 @@ class _SourceRowsBaseline(_ProbeBaseline):
         return self._probe(Z, codes, weight, val)
 
 
-class JointTraining(_SourceRowsBaseline):
+class JointTraining(SourceRowsBaseline):
     """One L2 logistic regression on source and target rows together.
 
     Parameters
@@ -72,7 +71,7 @@ class JointTraining(_SourceRowsBaseline):
         return self._probe_rows(rows, xp.concat([codes_source, codes]), both, val)
 
 
-class MixPro(_SourceRowsBaseline):
+class MixPro(SourceRowsBaseline):
     """Linear probe on mixtures (1 - mix) * source row + mix * target row of the same class.
 
     Parameters
@@ -114,10 +113,10 @@ class MixPro(_SourceRowsBaseline):
         mix = check_share("mix", self.mix)
         Z_source, codes_source, weight_source = self._source_rows
         source, target = self._pairs(host(codes_source), host(codes))
-        rows = (1 - mix) * xp.astype(_rows(Z_source, source), Z.dtype) + mix * _rows(Z, target)
-        share = xp.astype(_rows(weight_source, source), Z.dtype)
-        share = share if weight is None else share * xp.astype(_rows(weight, target), Z.dtype)
-        return self._probe_rows(rows, _rows(codes, target), share, val)
+        rows = (1 - mix) * xp.astype(take_rows(Z_source, source), Z.dtype) + mix * take_rows(Z, target)
+        share = xp.astype(take_rows(weight_source, source), Z.dtype)
+        share = share if weight is None else share * xp.astype(take_rows(weight, target), Z.dtype)
+        return self._probe_rows(rows, take_rows(codes, target), share, val)
 
     def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers of the source and of the target for each mixture, always of one class."""
@@ -135,11 +134,11 @@ class MixPro(_SourceRowsBaseline):
         return first, second
 
 
-class DeepFeatureReweighting(_ScaledBaseline):
+class DeepFeatureReweighting(ScaledBaseline):
     """DFR as published: standardise, balance the groups, L1 logistic regression, average of several refits.
 
     Minimises mean log-loss + l1 ||w||_1 with a free intercept on each of `n_refits` balanced subsets of the target
-    rows (as many rows of every group as the smallest has) and averages the heads.
+    rows (as many rows of every group as the smallest has) and averages the heads. The solver is scikit-learn's.
 
     Parameters
     ----------
@@ -184,26 +183,22 @@ class DeepFeatureReweighting(_ScaledBaseline):
         """As in `LinearProbe`; `groups` (M,) names the group of each row, by default its class."""
         if groups is not None and len(groups) != len(y_target):
             raise ValueError(f"groups has {len(groups)} entries for {len(y_target)} rows: one is needed per row.")
-        return super(_ScaledBaseline, self).adapt(
+        return super(ScaledBaseline, self).adapt(
             X_target, y_target, sample_weight, groups=groups, X_val=X_val, y_val=y_val
         )
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation, groups: Any = None) -> Head:
-        xp = array_namespace(Z)
         if self.n_refits < 1:
             raise ValueError(f"n_refits must be at least 1, got {self.n_refits}.")
-        subsets = self._subsets(host(codes) if groups is None else np.asarray(groups))
-        at = subsets.reshape(-1)
-        rows, labels = _rows(Z, at), _rows(codes, at)
-        share = None if weight is None else xp.reshape(_rows(weight, at), subsets.shape)
-        fit = fit_sparse_logistic(
-            xp.reshape(rows, (*subsets.shape, Z.shape[1])),
-            xp.reshape(labels, subsets.shape),
-            self.l1,
-            n_classes=len(self.classes_),
-            sample_weight=share,
-        )
-        return xp.mean(fit.coef, axis=0), xp.mean(fit.intercept, axis=0)
+        if not 0 < self.l1 < float("inf"):
+            raise ValueError(f"l1 must be a positive finite number, got {self.l1}.")
+        rows, labels = host(Z), host(codes)
+        share = np.ones(len(labels)) if weight is None else host(weight)
+        subsets = self._subsets(labels if groups is None else np.asarray(groups))
+        heads = [sparse_head(rows[at], labels[at], share[at], self.l1, len(self.classes_)) for at in subsets]
+        xp = array_namespace(Z)
+        coef, intercept = (np.mean(part, axis=0) for part in zip(*heads))
+        return xp.asarray(coef, device=device(Z)), xp.asarray(intercept, device=device(Z))
 
     def _subsets(self, groups: np.ndarray) -> np.ndarray:
         """Row numbers (n_refits, n): the smallest group's size of rows of every group; once if all are equal."""
@@ -212,3 +207,31 @@ class DeepFeatureReweighting(_ScaledBaseline):
         n = min(map(len, members))
         refits = self.n_refits if any(len(m) > n for m in members) else 1
         return np.array([np.concatenate([rng.permutation(m)[:n] for m in members]) for _ in range(refits)])
+
+
+def sparse_head(
+    Z: np.ndarray, codes: np.ndarray, weight: np.ndarray, l1: float, n_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """L1 logistic regression: coef (D,) and intercept () for two classes; each class against the rest for more.
+
+    A class without rows gets no weights and the intercept of half a row, so that it keeps a small probability.
+    """
+    kept = weight > 0
+    Z, codes, weight = Z[kept], codes[kept], weight[kept]
+    heads = [_one_against_rest(Z, codes == k, weight, l1) for k in ([1] if n_classes == 2 else range(n_classes))]
+    coef, intercept = (np.stack(part) for part in zip(*heads))
+    return (coef, intercept) if n_classes > 2 else (coef[0], intercept[0])
+
+
+def _one_against_rest(Z: np.ndarray, inside: np.ndarray, weight: np.ndarray, l1: float) -> tuple[np.ndarray, float]:
+    from sklearn.linear_model import LogisticRegression
+
+    total = weight.sum()
+    if inside.all() or not inside.any():
+        return np.zeros(Z.shape[1]), float(np.log(0.5 / total)) * (1 if not inside.any() else -1)
+    # a large intercept_scaling leaves the intercept nearly free, which liblinear would shrink like a weight
+    model = LogisticRegression(
+        l1_ratio=1.0, solver="liblinear", C=1.0 / (l1 * total), tol=1e-6, max_iter=5000, intercept_scaling=100.0,
+        random_state=0,
+    ).fit(Z, inside, weight)  # fmt: skip
+    return model.coef_[0], float(model.intercept_[0])

@@ -25,7 +25,7 @@ STYLES = ("grey16", "rgb64")
 _AT_ONCE = 1024  # a colour set of 51,200 need not be in memory at once
 _FOLDERS: dict[str, tuple[Callable[[Path, str], Part], tuple[str, ...]]] = {
     "mnist": (load_mnist, ("mnist", "MNIST/raw", "MNIST")),
-    "cifar": (load_cifar10, ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar")),
+    "cifar": (load_cifar10, ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar")),
     "fashion": (load_mnist, ("fashion-mnist", "FashionMNIST/raw", "fashion")),
     "svhn": (load_svhn, ("svhn", "SVHN", ".")),
 }
@@ -44,8 +44,7 @@ def make_collages(
     Parameters
     ----------
     raw : path
-        Holds ``mnist/``, ``fashion-mnist/``, ``cifar-10-batches-py/`` (or ``-bin``) and ``svhn/`` with the official
-        files.
+        Holds ``mnist/``, ``fashion-mnist/``, ``cifar-10-batches-bin/`` and ``svhn/`` with the official files.
     out : path
         New folder; it appears when everything is written.
     style : {"grey16", "rgb64"}

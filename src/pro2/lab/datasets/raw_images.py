@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pro2.lab.datasets.plain_pickle import read_plain_pickle
-
 Part = tuple[np.ndarray, np.ndarray]  # images (n, 32, 32, 3) uint8, labels (n,)
 
 
@@ -43,41 +41,25 @@ def load_mnist(folder: Path, part: str) -> Part:
 
 
 def load_cifar10(folder: Path, part: str) -> Part:
-    """CIFAR-10, Python or binary version; its pickles are read, never run."""
-    batches = [f"data_batch_{i}" for i in range(1, 6)] if part == "train" else ["test_batch"]
-    parts = []
-    for name in batches:
-        path = _one_of(folder, [name, f"{name}.bin"])
-        parts.append(_cifar_binary(path) if path.suffix == ".bin" else _cifar_pickle(path))
-    images, labels = (np.concatenate(each) for each in zip(*parts))
-    return images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
+    """CIFAR-10 in its binary version: each image is its label and 3,072 bytes of red, green and blue."""
+    batches = [f"data_batch_{i}.bin" for i in range(1, 6)] if part == "train" else ["test_batch.bin"]
+    if not (folder / batches[0]).exists() and (folder / batches[0].removesuffix(".bin")).exists():
+        raise ValueError(
+            f"{folder} holds the Python version of CIFAR-10, which is made of pickles: they can run code and are not "
+            "read. Get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
+        )
+    rows = np.concatenate([_cifar_rows(_one_of(folder, [name])) for name in batches])
+    return rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), rows[:, 0].astype(np.int64)
 
 
-def _cifar_pickle(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    content = read_plain_pickle(path)
-    batch = {_text(key): value for key, value in content.items()} if isinstance(content, dict) else {}
-    images, labels = batch.get("data"), batch.get("labels")
-    if (
-        isinstance(images, np.ndarray)
-        and isinstance(labels, list)
-        and images.dtype == np.uint8
-        and images.shape == (len(labels), 3072)
-        and all(type(y) is int and 0 <= y < 10 for y in labels)
-    ):
-        return images, np.array(labels, dtype=np.int64)
-    raise ValueError(f"{path} is no CIFAR-10 batch: expected data (n, 3072) of bytes and n labels from 0 to 9")
-
-
-def _text(key: object) -> object:
-    return key.decode("latin-1") if isinstance(key, bytes) else key
-
-
-def _cifar_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _cifar_rows(path: Path) -> np.ndarray:
     raw = np.fromfile(path, dtype=np.uint8)
-    if raw.size % 3073:
+    if raw.size % 3073 or raw.size == 0:
         raise ValueError(f"{path} has {raw.size} bytes, not a multiple of 3073; download it again")
     rows = raw.reshape(-1, 3073)
-    return rows[:, 1:], rows[:, 0].astype(np.int64)
+    if rows[:, 0].max() > 9:
+        raise ValueError(f"{path} holds label {rows[:, 0].max()}; expected 0 to 9: download it again")
+    return rows
 
 
 def load_svhn(folder: Path, part: str) -> Part:

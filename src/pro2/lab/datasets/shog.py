@@ -9,7 +9,8 @@ the source covariance S, rescaled so that the best head of each domain is equall
     far   S^-1     the quiet axes, on which a source head relies, become the loudest
 
 so the optimal target head is proportional to S^-p mu with p = 1, 1/4, -1, while the first d features of the Project
-step span S^-1 mu, ..., S^-d mu: the smaller p, the more features it takes to reach the head.
+step span S^-1 mu, ..., S^-d mu. The head of p = 1 is the first of them; below 1, the smaller p, the more features it
+takes to come near the head.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from pro2.lab.experiments.batches import prepare_method, run_batch
-from pro2.lab.experiments.expand import Batch
-from pro2.lab.experiments.methods import prepared_keys
+from pro2.lab.experiments.batches import run_batch
+from pro2.lab.experiments.methods import prepare_method, prepared_keys
 from pro2.lab.experiments.problems import Problem
+from pro2.lab.experiments.runs import Batch
 from pro2.linalg import kernels
 
 _KEPT = 32  # fits on source, beyond those of the batch at hand
@@ -153,7 +153,9 @@ def make_engine(
     """
     if name == "local":
         if address is not None:
-            raise ValueError(f"address {address!r} is only for engine 'ray'; add --engine ray or leave the address out")
+            raise ValueError(
+                f"address {address!r} is only for engine 'ray'; choose that engine or leave the address out"
+            )
         return LocalEngine(problems, n_workers, compiled)
     if name == "ray":
         from pro2.lab.experiments.ray_engine import RayEngine

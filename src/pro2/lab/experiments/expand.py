@@ -1,7 +1,7 @@
-"""A plan becomes frozen runs with stable keys; runs that share work become batches.
+"""A plan becomes batches of frozen runs with stable keys.
 
-A key is a hash of everything that changes a result (content of the data, rows, method, parameters, seed, recipe
-version) and of nothing else: names, file paths, the selection rule and the order of the plan are not in it.
+A key is a hash of everything that changes a result (content of the data, rows, method, parameters, seed, the code that
+runs) and of nothing else: names, file paths, the selection rule and the order of the plan are not in it.
 """
 
 from __future__ import annotations
@@ -9,161 +9,117 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pro2.lab.experiments.methods import all_parameters, find_method
-from pro2.lab.experiments.plan import MethodSpec, Plan, n_validation
+from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import Problem
+from pro2.lab.experiments.recipe import recipe
+from pro2.lab.experiments.runs import Batch, Setting, Skip
 
-# Raise it when a change of the code changes results: every key changes with it and old results are not reused.
-RECIPE = 3
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One point of a method's grid."""
-
-    n_features: int | None
-    l2: float | None
-    params: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Runs that share data, target, shots and method: `seeds` x `settings`, executed as one piece.
-
-    ``keys[i][j]`` belongs to ``seeds[i]`` and ``settings[j]``. With `support`, every run also gets its leave-one-out
-    loss on the few labelled rows, which costs about as much as the fits.
-    """
-
-    measure: str
-    data: str
-    target: str
-    method: MethodSpec
-    shots: int
-    n_val: int
-    seeds: tuple[int, ...]
-    settings: tuple[Setting, ...]
-    keys: tuple[tuple[str, ...], ...]
-    support: bool = False
-
-    @property
-    def id(self) -> str:
-        """Stable name of this piece of work."""
-        return hashlib.sha256("".join(itertools.chain(*self.keys)).encode()).hexdigest()[:16]
-
-    @property
-    def n_runs(self) -> int:
-        return len(self.seeds) * len(self.settings)
-
-    @property
-    def flat_keys(self) -> list[str]:
-        return list(itertools.chain(*self.keys))
-
-    @property
-    def cell(self) -> dict[str, Any]:
-        """Where the runs belong, for people."""
-        return {
-            "measure": self.measure,
-            "data": self.data,
-            "target": self.target,
-            "method": self.method.name,
-            "shots": self.shots,
-            "seeds": list(self.seeds),
-            "n_runs": self.n_runs,
-        }
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Part of a plan that this data cannot give, and why."""
-
-    data: str
-    target: str
-    shots: int | None
-    method: str | None
-    reason: str
+MOST_RUNS = 2_000_000  # their keys alone take a few hundred megabytes
 
 
 def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], list[Skip]]:
     """All batches of a plan, whole (nothing is split or finished yet), and what had to be left out."""
-    batches: list[Batch] = []
+    cells: list[tuple[Batch, tuple[Setting, ...]]] = []
     skips: list[Skip] = []
     for measure, spec, method in itertools.product(plan.measures, plan.data, plan.methods):
-        problem = problems[spec.name]
+        problem = problems.get(spec.name)
+        if problem is None:
+            continue
         settings, skipped = _settings(plan, method, problem)
+        settings = settings if measure == "accuracy" else _curve(settings)
         if measure == plan.measures[0]:
             skips += skipped
-        for cell in _cells(plan, measure, problem, method, n_validation(plan, spec)):
+        for cell in _cells(plan, measure, problem, method, plan.n_validation(spec)):
             if isinstance(cell, Skip):
-                if method == plan.methods[0]:
-                    skips.append(cell)
+                skips += [cell] if method == plan.methods[0] else []
             elif settings:
-                batches.append(_with_keys(cell, settings if measure == "accuracy" else _curve(settings), problem))
-    return [b for b in batches if b.settings], skips
+                cells.append((cell, settings))
+    n_runs = sum(len(cell.seeds) * len(settings) for cell, settings in cells)
+    if n_runs > MOST_RUNS:
+        raise ValueError(f"plan {plan.name} asks for {n_runs} runs, at most {MOST_RUNS} are done: split it")
+    return [_with_keys(cell, settings, problems[cell.data]) for cell, settings in cells], skips
 
 
-def _cells(plan: Plan, measure: str, problem: Problem, method: MethodSpec, n_val: int) -> Iterator[Batch | Skip]:
-    ranked = find_method(method).ranked
+def _cells(plan: Plan, measure: str, problem: Problem, spec: MethodSpec, n_val: int) -> Iterator[Batch | Skip]:
+    base = Batch(measure, problem.name, "", spec, 0, 0, 0, plan.seeds)
+    ranked = "n_features" in find_method(spec).grid
     for target in problem.targets:
-        if measure != "accuracy":
-            if ranked:
-                seeds = plan.seeds if find_method(method).seeded else plan.seeds[:1]
-                yield Batch(measure, problem.name, target, method, 0, 0, seeds, (), ())
-            continue
-        counts = problem.label_counts(target)
-        support = plan.selection == "support"
-        for shots in plan.shots:
-            need = shots + n_val + plan.min_test
-            if min(counts.values()) < need:
-                label, n = min(counts.items(), key=lambda e: e[1])
-                why = (
-                    f"label {label} has {n} rows; {shots} shots + {n_val} validation + "
-                    f"{plan.min_test} test rows = {need} are needed"
-                )
-                yield Skip(problem.name, target, shots, None, why)
-            else:
-                yield Batch(measure, problem.name, target, method, shots, n_val, plan.seeds, (), (), support)
+        here = replace(base, target=target)
+        if measure in ("nullspace", "picture"):  # properties of the basis: they depend on no labels
+            yield from ([replace(here, seeds=plan.seeds if _by_chance(spec) else plan.seeds[:1])] if ranked else [])
+        elif measure == "bound":
+            yield from (replace(here, shots=shots) for shots in plan.shots if ranked)
+        else:
+            here = replace(here, n_val=n_val, support=plan.support)
+            here = replace(here, min_test=plan.min_test if plan.short == "take" else 0)
+            yield from (_cell(plan, problem, replace(here, shots=shots)) for shots in plan.shots)
+
+
+def _by_chance(spec: MethodSpec) -> bool:
+    return spec.method == "random" or spec.starts > 1
+
+
+def _cell(plan: Plan, problem: Problem, batch: Batch) -> Batch | Skip:
+    """The batch, or why its target is too small for it."""
+    need = batch.shots + batch.n_val + plan.min_test
+    label, n = min(problem.label_counts(batch.target).items(), key=lambda e: e[1])
+    if n >= need or plan.short == "take":
+        return batch
+    why = (
+        f"label {label} has {n} rows; {batch.shots} shots + {batch.n_val} validation + {plan.min_test} test rows = "
+        f"{need} are needed"
+    )
+    return Skip(problem.name, batch.target, batch.shots, None, why)
 
 
 def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Setting, ...], list[Skip]]:
-    method = find_method(spec)
-    combinations = [
-        tuple(zip([k for k, _ in spec.grid], values)) for values in itertools.product(*(v for _, v in spec.grid))
-    ]
-    if not method.probed:
-        return tuple(Setting(None, None, c) for c in combinations), []
-    asked = ("all",) if not method.ranked else spec.n_features or plan.n_features
+    grid = find_method(spec).grid
+    names, values = [k for k, _ in spec.grid], [v for _, v in spec.grid]
+    points = [tuple(zip(names, combination)) for combination in itertools.product(*values)]
+    if not grid:
+        return tuple(Setting(None, None, point) for point in points), []
+    asked = (spec.n_features or plan.n_features) if "n_features" in grid else ("all",)
     sizes = sorted({problem.width if d == "all" else int(d) for d in asked})
-    limit = method.max_features(problem, dict(spec.params))
-    left_out = [d for d in sizes if d > limit]
-    skips = (
-        [Skip(problem.name, "*", None, spec.name, f"n_features {left_out} are above the {limit} there can be")]
-        if left_out
-        else []
-    )
-    l2 = spec.l2 or plan.l2
-    return tuple(Setting(d, v, c) for d in sizes if d <= limit for v in l2 for c in combinations), skips
+    fitting = [d for d in sizes if d <= problem.width]
+    skips = []
+    if len(fitting) < len(sizes):
+        why = f"n_features {sizes[len(fitting) :]} are above the {problem.width} there can be"
+        skips.append(Skip(problem.name, "*", None, spec.name, why))
+    # a learner other than the linear probe has no penalty
+    penalties: tuple[float | None, ...] = spec.l2 or plan.l2
+    if all_parameters(spec).get("probe") not in ("newton", "adamw"):
+        penalties = (None,)
+    return tuple(Setting(d, v, point) for d in fitting for v in penalties for point in points), skips
 
 
-def _curve(settings: Sequence[Setting]) -> tuple[Setting, ...]:
+def _curve(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
     """A property of the basis alone has no penalty."""
     return tuple(Setting(d, None) for d in sorted({s.n_features for s in settings if s.n_features is not None}))
 
 
 def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) -> Batch:
+    method, params = find_method(batch.method), all_parameters(batch.method)
+    trained = method.is_trained(batch.method.params)
+    size = max((s.n_features or 0 for s in settings), default=0) if trained else 0
     what = {
-        "recipe": RECIPE,
+        "recipe": recipe(),
         "measure": batch.measure,
         "data": problem.digest,
         "target": problem.target_digest(batch.target),
         "shots": batch.shots,
         "n_val": batch.n_val,
+        "min_test": batch.min_test,
         "support": batch.support,
         "method": batch.method.method,
-        "params": all_parameters(batch.method),
+        "untuned": batch.method.untuned,
+        "starts": batch.method.starts,
+        "size": size,
+        "params": params,
     }
     base = hashlib.sha256(_canonical(what))
     tails = [_canonical([s.n_features, s.l2, s.params]) for s in settings]
@@ -172,7 +128,7 @@ def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) ->
         per_seed = base.copy()
         per_seed.update(b"seed %d " % seed)
         keys.append(tuple(_finish(per_seed, tail) for tail in tails))
-    return replace(batch, settings=settings, keys=tuple(keys))
+    return replace(batch, settings=settings, keys=tuple(keys), size=size)
 
 
 def _finish(state: Any, tail: bytes) -> str:
@@ -183,24 +139,3 @@ def _finish(state: Any, tail: bytes) -> str:
 
 def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
-
-
-def missing(batch: Batch, done: set[str]) -> Iterator[Batch]:
-    """The part of a batch that is not done, as full grids again (none when all is done)."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for i, keys in enumerate(batch.keys):
-        todo = tuple(j for j, key in enumerate(keys) if key not in done)
-        if todo:
-            groups.setdefault(todo, []).append(i)
-    for todo, seeds in groups.items():
-        yield sub_batch(batch, seeds, todo)
-
-
-def sub_batch(batch: Batch, seeds: Sequence[int], settings: Sequence[int]) -> Batch:
-    """The runs at these positions of a batch."""
-    return replace(
-        batch,
-        seeds=tuple(batch.seeds[i] for i in seeds),
-        settings=tuple(batch.settings[j] for j in settings),
-        keys=tuple(tuple(batch.keys[i][j] for j in settings) for i in seeds),
-    )

@@ -1,14 +1,14 @@
-"""How much memory a batch takes at its peak, and how to split it so that all workers together stay below a limit."""
+"""How much memory and time a batch takes, and how to split it so that all workers together stay below a limit."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-from pro2.lab.experiments.expand import Batch, sub_batch
-from pro2.lab.experiments.methods import find_method
+from pro2.lab.experiments.methods import prepared_keys
 from pro2.lab.experiments.probes import grid_axes
 from pro2.lab.experiments.problems import Problem
+from pro2.lab.experiments.runs import Batch, sub_batch
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EVALUATION = 2**18 * 4 * 6  # one chunk of logits in float32 and what is made from it
@@ -33,17 +33,17 @@ def _seed_bytes(batch: Batch, problem: Problem) -> int:
     K = 1 if problem.n_classes == 2 else problem.n_classes
     _, l2 = grid_axes(batch.settings)
     # Newton and leave-one-out keep about eight M x M matrices a penalty; softmax keeps one a class.
-    systems = 8 * len(l2) * (M * M + M * min(M, D)) * max(1, K // 2)
+    systems = 8 * len(l2) * (M * M + M * min(M, D)) * max(1, K // 2) if batch.measure == "accuracy" else 0
     return 8 * (4 * M * D + systems + 4 * len(batch.settings) * K * D)
 
 
 def _basis_bytes(batch: Batch, problem: Problem) -> int:
-    method = find_method(batch.method)
     D = problem.width
     own = max((s.n_features or D for s in batch.settings), default=D) * D * 8
     fitting = 6 * D * D * 8 + len(problem.source) * D * 8
-    if method.seeded:
-        return own * len(batch.seeds)
+    n_fits = len(prepared_keys(batch))
+    if n_fits > 1:
+        return own * n_fits
     # the pool of the target on those features, in float32, for as long as batches of the target come
     pool = 4 * len(problem.targets[batch.target]) * own // (8 * D)
     return own + fitting + pool
@@ -68,3 +68,19 @@ def needed_bytes(batches: Iterable[Batch], problems: Mapping[str, Problem], n_wo
     """The least that can work: the data and one seed of the largest batch on every worker."""
     smallest = [batch_bytes(sub_batch(b, [0], range(len(b.settings))), problems[b.data]) for b in batches]
     return data_bytes(problems) + n_workers * max(smallest, default=0)
+
+
+def guess_seconds(batches: Iterable[Batch], problems: Mapping[str, Problem]) -> float:
+    """Arithmetic of the batches over what a core usually does; good to a factor of a few."""
+    batches, total = list(batches), 0.0
+    for batch in batches:
+        problem = problems[batch.data]
+        M, n = batch.shots * problem.n_classes, len(problem.targets[batch.target])
+        K = 1 if problem.n_classes == 2 else problem.n_classes
+        newton = 40.0 * M**3 * max(1, K / 4)
+        evaluation = 2.0 * n * problem.width * K
+        total += batch.n_runs * (newton + evaluation) / 2e10 + 2e-5 * batch.n_runs + 5e-3
+    bases = {(b.data, b.method.name) for b in batches}
+    return total + sum(
+        8.0 * problems[d].width ** 3 / 1e10 + len(problems[d].source) * problems[d].width ** 2 / 1e10 for d, _ in bases
+    )

@@ -1,230 +1,268 @@
-"""What a method name in a plan means: a ranked basis probed over the grid, or any estimator with fit and adapt.
+"""What a method of a plan does: fit something on source once, then turn few labels into measures, a batch at a time.
 
-Basis methods run batched: one basis per data set, all seeds, feature counts and penalties through `fit_path`.
-Our estimators and every baseline run under their class names, one `adapt` a run.
+Methods with features (`FeatureMethod`) run batched: one basis per data set, all seeds, feature counts and penalties
+through one path. Every other estimator runs as it is (`WholeMethod`), one `adapt` a run. Names are those of the one
+registry, `ESTIMATORS`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pro2.lab.experiments.heads import Draws, Features, Heads, OnFeatures
-from pro2.lab.experiments.plan import MethodSpec, suggest
-from pro2.lab.experiments.probes import PROBE_DEFAULTS, on_embeddings, probe_heads
+from pro2.estimators import ProjectAndProbe
+from pro2.estimators.linear import unit_rows
+from pro2.estimators.projection import Projection
+from pro2.lab.baselines import BASELINES
+from pro2.lab.experiments.ablation import Ablated
+from pro2.lab.experiments.evaluate import Draws, Space, evaluate
+from pro2.lab.experiments.features import Features
+from pro2.lab.experiments.parsing import suggest
+from pro2.lab.experiments.plan import MethodSpec
+from pro2.lab.experiments.probes import PROBE_DEFAULTS, is_affine, probe_heads, probe_measures
 from pro2.lab.experiments.problems import Problem
+from pro2.lab.experiments.runs import Batch, Setting
 
-if TYPE_CHECKING:
-    from pro2.lab.experiments.expand import Batch
+ESTIMATORS: Mapping[str, Any] = MappingProxyType({"pro2": ProjectAndProbe, "ablated": Ablated, **BASELINES})
 
+# What the grids, or the seeds, decide in a sweep; everything else of an estimator is a parameter of its method.
+_DECIDED = ("n_components", "n_features", "l2", "random_state", "keep_norms", "priors")
 
 Params = tuple[tuple[str, Any], ...]
+Measures = dict[str, np.ndarray]
 
 
 class PreparedKey(NamedTuple):
-    """Names one fit on source: method, its parameters, one point of its own grid, seed, size of the basis."""
+    """Names one fit on source: method, its parameters, where chance begins, size of the basis."""
 
     method: str
+    untuned: bool
     params: Params
-    point: Params
-    seed: int | None
-    n_components: int
+    start: int | None
+    size: int
+
+
+_TRAINED: dict[tuple[str, PreparedKey], Features] = {}  # by content of the data: the same fit wherever it is asked for
+_MOST_TRAINED = 24
 
 
 class Method(Protocol):
     """What the engine asks of a method."""
 
     @property
-    def ranked(self) -> bool: ...  # takes n_features from the grid
-
-    @property
-    def probed(self) -> bool: ...  # takes l2 from the grid
-
-    @property
-    def seeded(self) -> bool: ...  # the fit on source depends on the seed
-
-    @property
-    def joint(self) -> int | None: ...  # default size of a basis that is trained as a whole, by gradient steps
+    def grid(self) -> tuple[str, ...]: ...  # which of n_features and l2 it takes from the grids
 
     def parameters(self) -> dict[str, Any]: ...  # names and defaults
 
-    def source_params(self, params: Params) -> Params: ...  # those that the fit on source depends on
+    def is_trained(self, params: Params) -> bool: ...  # fitted by gradient steps from a random start: takes long
 
-    def n_components(self, asked: int) -> int: ...
-
-    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int: ...
+    def prepared_keys(self, batch: Batch) -> list[PreparedKey]: ...
 
     def prepare(self, problem: Problem, key: PreparedKey) -> Any: ...
 
-    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads: ...
+    def measure(
+        self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]
+    ) -> Measures: ...
+
+
+@dataclass(frozen=True)
+class FeatureMethod:
+    """Features of the source, probed on the few target labels.
+
+    Besides the parameters of its estimator a method takes those of the probe: ``probe`` ("newton", exact; "adamw", the
+    paper's optimiser with early stopping on the validation rows; "knn", "gp" or "boosting"), ``lr`` and ``steps``.
+    """
+
+    name: str
+
+    @property
+    def grid(self) -> tuple[str, ...]:
+        return ("n_features", "l2") if self.name == "pro2" else getattr(ESTIMATORS[self.name], "grid", ())
+
+    def parameters(self) -> dict[str, Any]:
+        own = Projection() if self.name == "pro2" else ESTIMATORS[self.name]()
+        return {**{k: v for k, v in own.get_params().items() if k not in _DECIDED}, **PROBE_DEFAULTS}
+
+    def is_trained(self, params: Params) -> bool:
+        return self.name in ("pro2-nc", "teney") or dict(params).get("solver") == "adamw"
+
+    def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
+        return list(dict.fromkeys(key for _, keys in self._groups(batch) for key in keys))
+
+    def _groups(self, batch: Batch) -> Iterator[tuple[list[int], list[PreparedKey]]]:
+        """Settings that share their features, and the fits that give those: one, or one for each seed."""
+        groups: dict[tuple[Params, int], list[int]] = {}
+        for j, setting in enumerate(batch.settings):
+            given = {**dict(batch.method.params), **dict(setting.params)}
+            own = tuple(sorted((k, v) for k, v in given.items() if k not in PROBE_DEFAULTS))
+            groups.setdefault((own, self._size(batch, setting, own)), []).append(j)
+        for (params, size), at in groups.items():
+            starts = self._starts(batch, params)
+            yield at, [PreparedKey(self.name, False, params, start, size) for start in starts]
+
+    def _size(self, batch: Batch, setting: Setting, params: Params) -> int:
+        """Features to fit: as many as the batch uses, where the first of them do not depend on how many there are."""
+        if not self.is_trained(params):
+            return max((s.n_features or 0 for s in batch.settings), default=0)
+        return batch.size if self._nested else setting.n_features or 0
+
+    @property
+    def _nested(self) -> bool:
+        return getattr(ESTIMATORS[self.name], "nested", True)
+
+    def _starts(self, batch: Batch, params: Params) -> Sequence[int | None]:
+        if self.name == "random":
+            return batch.seeds
+        if not self.is_trained(params):
+            return (None,)
+        starts = [seed % batch.method.starts for seed in batch.seeds]
+        return starts if len(set(starts)) > 1 else starts[:1]
+
+    def prepare(self, problem: Problem, key: PreparedKey) -> Features:
+        if not (self.is_trained(key.params) and self._nested):
+            return self._fit(problem, key)
+        # a basis of 1,024 directions trains for a minute or more, and several plans of a suite compare with it
+        made = _TRAINED.get((problem.digest, key))
+        if made is None:
+            made = _TRAINED[problem.digest, key] = self._fit(problem, key)
+            for old in list(_TRAINED)[:-_MOST_TRAINED]:
+                _TRAINED.pop(old, None)
+        return replace(made, _pools={})
+
+    def _fit(self, problem: Problem, key: PreparedKey) -> Features:
+        params = dict(key.params)
+        if self.name == "pro2":
+            return _projected(problem, params, key.start, key.size)
+        model = ESTIMATORS[self.name](**params)
+        source = problem.scaled_source(model.scale)
+        rows = None
+        if "n_features" in self.grid:
+            model.set_params(random_state=key.start)
+            rows = np.asarray(model.directions(source, key.size))
+        return Features(source.mean, source.sd, rows, source.unit)
+
+    def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
+        out: Measures = {}
+        for at, keys in self._groups(batch):
+            part = self._measure(problem, batch, draws, [prepared[key] for key in keys], at)
+            for name, values in part.items():
+                out.setdefault(name, np.full((len(batch.seeds), len(batch.settings)), np.nan))[:, at] = values
+        return out
+
+    def _measure(
+        self, problem: Problem, batch: Batch, draws: Draws, features: list[Features], at: list[int]
+    ) -> Measures:
+        settings = [batch.settings[j] for j in at]
+        if not is_affine(batch, settings):
+            return probe_measures(problem, batch, draws, features, settings)
+        coef, intercept, support = probe_heads(problem, batch, draws, features, settings)
+        if len(features) > 1:  # a pool projected for each seed would cost more than it saves
+            pairs = [f.original(c.astype(np.float32), b) for f, c, b in zip(features, coef, intercept)]
+            coef, intercept = (np.stack(part) for part in zip(*pairs))
+            spaces = [_whole(problem, batch.target, features[0].unit, len(settings))]
+        else:
+            spaces = _prefixes(problem, batch.target, features[0], settings)
+        return {**evaluate(problem, batch.target, draws, spaces, coef, intercept), "support_loss": support}
+
+
+def _projected(problem: Problem, params: dict[str, Any], start: int | None, size: int) -> Features:
+    """The Project step; its columns are scaled by diag(R) where the paper's optimiser made them."""
+    source = problem.scaled_source(params.get("scale", "standard"))
+    trained = params.get("solver") == "adamw"
+    projection = Projection(size, **params, keep_norms=trained, random_state=start)
+    if params.get("solver", "krylov") == "krylov":
+        projection.fit_moments(source.raw_moments)
+    else:
+        projection.fit(source.X, source.codes)
+    rows = projection.components_ * projection.norms_[:, None]
+    return Features(projection.mean_, projection.scale_, rows, source.unit)
+
+
+def _whole(problem: Problem, target: str, unit: bool, n_settings: int) -> Space:
+    X = problem.pool(target)[0]
+    return unit_rows(X) if unit else X, list(range(n_settings)), problem.width
+
+
+def _prefixes(problem: Problem, target: str, features: Features, settings: Sequence[Setting]) -> list[Space]:
+    """The pool on the features, and which settings use how many of them."""
+    sizes = [s.n_features or problem.width for s in settings]
+    X = features.pool(problem, target, max(sizes))
+    return [(X, [j for j, size in enumerate(sizes) if size == d], d) for d in dict.fromkeys(sizes)]
+
+
+@dataclass(frozen=True)
+class WholeMethod:
+    """Any estimator with ``fit(X_source, y_source)`` and ``adapt(X_target, y_target)`` that ends in one affine map."""
+
+    name: str
+
+    @property
+    def grid(self) -> tuple[str, ...]:
+        return ()
+
+    def parameters(self) -> dict[str, Any]:
+        return dict(ESTIMATORS[self.name]().get_params(deep=False))
+
+    def is_trained(self, params: Params) -> bool:
+        return False
+
+    def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
+        return list(dict.fromkeys(key for row in self._keys(batch) for key in row))
+
+    def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
+        """One a seed and setting."""
+        seeded = "random_state" in self.parameters() and batch.method.starts > 1
+        starts = [seed % batch.method.starts if seeded else None for seed in batch.seeds]
+        points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
+        return [[PreparedKey(self.name, True, point, start, 0) for point in points] for start in starts]
+
+    def prepare(self, problem: Problem, key: PreparedKey) -> Any:
+        model = ESTIMATORS[self.name](**dict(key.params))
+        if key.start is not None:
+            model.set_params(random_state=key.start)
+        return model.fit(problem.X[problem.source], problem.y[problem.source])
+
+    def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
+        heads = [
+            [prepared[key].adapt(problem.X[few], problem.y[few]) for key in row]
+            for few, row in zip(draws.few, self._keys(batch))
+        ]
+        coef, intercept = (
+            np.stack([[getattr(head, name) for head in row] for row in heads]) for name in ("coef_", "intercept_")
+        )
+        space = _whole(problem, batch.target, heads[0][0].unit_rows_, len(batch.settings))
+        return evaluate(problem, batch.target, draws, [space], coef, intercept)
+
+
+@cache
+def _method(name: str, untuned: bool) -> Method:
+    if name not in ESTIMATORS:
+        by_class = [short for short, each in ESTIMATORS.items() if each.__name__ == name]
+        hint = f"; it is called {by_class[0]!r}, with untuned = true for its defaults" if by_class else ""
+        hint = hint or suggest(name, ESTIMATORS) or f"; known methods: {', '.join(ESTIMATORS)}"
+        raise ValueError(f"method {name!r} is not known{hint}")
+    method: Method = FeatureMethod(name)
+    return method if method.grid and not untuned else WholeMethod(name)
+
+
+def find_method(spec: MethodSpec) -> Method:
+    """The method that a plan entry names."""
+    return _method(spec.method, spec.untuned)
+
+
+def prepare_method(problem: Problem, key: PreparedKey) -> Any:
+    """Fit the source side of a method."""
+    return _method(key.method, key.untuned).prepare(problem, key)
 
 
 def prepared_keys(batch: Batch) -> list[PreparedKey]:
     """What has to be fitted on source before a batch can run; one entry a seed when the method is random."""
-    points = dict.fromkeys(find_method(batch.method).source_params(s.params) for s in batch.settings)
-    return [key for point in points for key in keys_of(batch, point)]
-
-
-def keys_of(batch: Batch, point: Params) -> list[PreparedKey]:
-    """The fits on source that one point of the method's own grid needs."""
-    spec, method = batch.method, find_method(batch.method)
-    asked = max((s.n_features for s in batch.settings if s.n_features is not None), default=0)
-    seeds: Sequence[int | None] = batch.seeds if method.seeded else (None,)
-    params = method.source_params(spec.params)
-    return [PreparedKey(spec.method, params, point, seed, method.n_components(asked)) for seed in seeds]
-
-
-@dataclass(frozen=True)
-class BasisMethod:
-    """A ranked basis of source, probed on the few target labels.
-
-    `fit` takes (X_source, y_source, size, seed, **params) and gives `Features`; one that is not `trained` takes the
-    problem in place of X_source and no labels. A basis that is trained jointly
-    depends on its size, so its size is a parameter (``n_components``, by default `joint`) and not what a grid
-    happens to ask for. Every basis also takes the parameters of the probe: ``probe`` ("newton", exact, or "adamw",
-    the paper's optimiser with early stopping on the validation rows), ``lr`` and ``steps`` of the latter.
-    """
-
-    fit: Callable[..., Features]
-    ranked: bool = True
-    seeded: bool = False
-    joint: int | None = None
-    probed: bool = True
-    trained: bool = True
-
-    def parameters(self) -> dict[str, Any]:
-        own = {p.name: p.default for p in list(inspect.signature(self.fit).parameters.values())[4:]}
-        return {**own, **PROBE_DEFAULTS}
-
-    def source_params(self, params: Params) -> Params:
-        return tuple((name, value) for name, value in params if name not in PROBE_DEFAULTS)
-
-    def n_components(self, asked: int) -> int:
-        return asked if self.joint is None else 0
-
-    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int:
-        return problem.width if self.joint is None else min(problem.width, params.get("n_components", self.joint))
-
-    def prepare(self, problem: Problem, key: PreparedKey) -> Features:
-        options = {**dict(key.params), **dict(key.point)}
-        if not self.trained:
-            return self.fit(problem, None, key.n_components, key.seed, **options)
-        X, y = problem.X[problem.source], problem.y[problem.source]
-        return self.fit(X, y, key.n_components, key.seed, **options)
-
-    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
-        groups: dict[Params, list[int]] = {}
-        for j, setting in enumerate(batch.settings):
-            groups.setdefault(self.source_params(setting.params), []).append(j)
-        parts, spaces = [], []
-        for point, at in groups.items():
-            features = [prepared[key] for key in keys_of(batch, point)]
-            settings = [batch.settings[j] for j in at]
-            coef, intercept, support = probe_heads(problem, batch, draws, features, settings)
-            if self.seeded:  # a pool projected for each seed would cost more than it saves
-                coef, intercept = on_embeddings(features, coef, intercept)
-            parts.append((coef, intercept, support))
-            sizes = dict.fromkeys((batch.settings[j].n_features or coef.shape[-1]) for j in at)
-            spaces += [
-                OnFeatures(features[0], [j for j in at if (batch.settings[j].n_features or coef.shape[-1]) == d], d)
-                for d in sizes
-            ]
-        coef, intercept, support = _joined(parts, list(groups.values()))
-        return Heads(coef, intercept, support, features[0].unit, () if self.seeded else tuple(spaces))
-
-
-def _joined(
-    parts: Sequence[tuple[np.ndarray, ...]], groups: list[list[int]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arrays of all settings from those of groups of settings; coefficients are filled up with zeros."""
-    order = np.argsort(np.concatenate([np.asarray(at) for at in groups]))
-    width = max(coef.shape[-1] for coef, *_ in parts)
-    padded = [np.pad(c, [(0, 0)] * 3 + [(0, width - c.shape[-1])]) if c.shape[-1] < width else c for c, *_ in parts]
-    columns = (padded, [p[1] for p in parts], [p[2] for p in parts])
-    coef, intercept, support = (c[0] if len(c) == 1 else np.concatenate(c, axis=1)[:, order] for c in columns)
-    return coef, intercept, support
-
-
-@dataclass(frozen=True)
-class EstimatorMethod:
-    """Any estimator with ``fit(X_source, y_source)`` and ``adapt(X_target, y_target)`` that ends in one affine map."""
-
-    name: str
-    ranked: bool = False
-    probed: bool = False
-    seeded: bool = False
-    joint: int | None = None
-
-    def parameters(self) -> dict[str, Any]:
-        return dict(self._class()().get_params())
-
-    def source_params(self, params: Params) -> Params:
-        return params
-
-    def _class(self) -> Any:
-        return _estimators()[self.name]
-
-    def n_components(self, asked: int) -> int:
-        return 0
-
-    def max_features(self, problem: Problem, params: Mapping[str, Any]) -> int:
-        return problem.width
-
-    def prepare(self, problem: Problem, key: PreparedKey) -> Any:
-        model = self._class()(**dict(key.params), **dict(key.point))
-        return model.fit(problem.X[problem.source], problem.y[problem.source])
-
-    def heads(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Heads:
-        models = [prepared[key] for key in prepared_keys(batch)]
-        by_point = dict(zip(dict.fromkeys(s.params for s in batch.settings), models))
-        fitted = [
-            [by_point[s.params].adapt(problem.X[few], problem.y[few]) for s in batch.settings] for few in draws.few
-        ]
-        both = [[_affine(model, problem) for model in row] for row in fitted]
-        return Heads(np.stack([[w for w, _ in row] for row in both]), np.stack([[b for _, b in row] for row in both]))
-
-
-def _affine(model: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """coef (K, D) and intercept (K,) over all classes of the problem; classes a model lacks are never predicted."""
-    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    classes = np.asarray(model.classes_).astype(int)
-    if problem.n_classes == 2 and len(coef) == 1 and len(classes) == 2:
-        return coef, intercept
-    if len(coef) == 1:  # two of many classes
-        coef, intercept = np.concatenate([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
-    W = np.zeros((problem.n_classes, problem.width))
-    b = np.full(problem.n_classes, -1e30)
-    W[classes], b[classes] = coef, intercept
-    return (W[1:] - W[:1], b[1:] - b[:1]) if problem.n_classes == 2 else (W, b)
-
-
-def find_method(spec: MethodSpec | PreparedKey) -> Method:
-    """The method that a plan entry names."""
-    from pro2.lab.experiments.bases import BASES
-
-    if spec.method in BASES:
-        return BASES[spec.method]
-    if spec.method in list_estimators():
-        return EstimatorMethod(spec.method)
-    known = [*BASES, *list_estimators()]
-    hint = suggest(spec.method, known) or f"; known methods: {', '.join(known)}"
-    raise ValueError(f"method {spec.method!r} is not known{hint}")
-
-
-def list_estimators() -> list[str]:
-    """Names of the estimators that can be adapted: ours and the baselines."""
-    return sorted(_estimators())
-
-
-def _estimators() -> dict[str, Any]:
-    from pro2.estimators import AblatedProjectAndProbe, ProjectAndProbe
-    from pro2.lab.baselines import BASELINES
-
-    return {each.__name__: each for each in (AblatedProjectAndProbe, ProjectAndProbe, *BASELINES.values())}
+    return find_method(batch.method).prepared_keys(batch)
 
 
 def check_methods(specs: Sequence[MethodSpec]) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pro2.lab.experiments.expand import Batch
-from pro2.lab.experiments.heads import Features
-from pro2.lab.experiments.methods import PreparedKey, prepared_keys
+from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.problems import Problem
 from pro2.linalg.probes import fit_logistic
 
@@ -18,26 +15,21 @@ _POINTS = 150
 _L2 = 0.01
 
 
-def describe(problem: Problem, batch: Batch, prepared: Mapping[PreparedKey, Any]) -> np.ndarray:
-    """One JSON text a run (S, G): the first rows of source and target, boundaries as (normal, offset), the mixture."""
+def describe(problem: Problem, target: str, features: Features) -> str:
+    """As JSON: the first rows of source and target, boundaries as (normal, offset), and the mixture."""
     if problem.width != 3 or problem.n_classes != 2:
         raise ValueError(
             f"the picture needs 3 features and 2 classes, {problem.name} has {problem.width}, {problem.n_classes}"
         )
-    texts = [[_describe(problem, batch.target, prepared[key])] * len(batch.settings) for key in prepared_keys(batch)]
-    return np.broadcast_to(np.array(texts, dtype=object), (len(batch.seeds), len(batch.settings)))
-
-
-def _describe(problem: Problem, target: str, features: Features) -> str:
     X, y = problem.X[problem.source], problem.y[problem.source]
     Z = features.transform(X, 3)
     boundaries = []
     for i in range(3):
         fit = fit_logistic(Z[:, i : i + 1], y, _L2)
-        boundaries.append(features_head(features, np.eye(3)[i] * fit.coef[0], fit.intercept))
+        boundaries.append(_plane(features, np.eye(3)[i] * fit.coef[0], fit.intercept))
     X_target, y_target = problem.pool(target)
     probe = fit_logistic(features.transform(X_target, 3), y_target, _L2)
-    mixture = features_head(features, probe.coef, probe.intercept)
+    mixture = _plane(features, probe.coef, probe.intercept)
     content = {
         "source": {"X": X[:_POINTS].tolist(), "y": y[:_POINTS].tolist()},
         "target": {"X": X_target[:_POINTS].tolist(), "y": y_target[:_POINTS].tolist()},
@@ -47,7 +39,7 @@ def _describe(problem: Problem, target: str, features: Features) -> str:
     return json.dumps(content)
 
 
-def features_head(features: Features, coef: np.ndarray, intercept: Any) -> dict[str, Any]:
+def _plane(features: Features, coef: np.ndarray, intercept: Any) -> dict[str, Any]:
     """A head on the features as a plane in the space of the embeddings."""
     normal, offset = features.original(np.asarray(coef), np.asarray(intercept))
     return {"normal": normal.tolist(), "offset": float(offset)}

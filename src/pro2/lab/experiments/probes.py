@@ -1,48 +1,53 @@
-"""The probes of a batch: exact and all together, or one by one with the paper's optimiser."""
+"""The probes of a batch: exact and all together, or one by one (the paper's optimiser, learners for small data)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pro2.lab.experiments.heads import Draws, Features
+from pro2.lab.experiments.evaluate import Draws, Tally
+from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.problems import Problem
-
-if TYPE_CHECKING:
-    from pro2.lab.experiments.expand import Batch, Setting
+from pro2.lab.experiments.runs import Batch, Setting
+from pro2.linalg.adamw import adamw_probe
+from pro2.linalg.probes import fit_path, loo_loss, loo_path
 
 PROBE_DEFAULTS: dict[str, Any] = {"probe": "newton", "lr": 0.01, "steps": 100}
+LEARNERS = ("knn", "gp", "boosting")
 
-_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+Heads = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def options_of(batch: Batch, setting: Setting) -> dict[str, Any]:
+    """Parameters of the probe."""
+    given = {**dict(batch.method.params), **dict(setting.params)}
+    return {name: given.get(name, default) for name, default in PROBE_DEFAULTS.items()}
+
+
+def is_affine(batch: Batch, settings: Sequence[Setting]) -> bool:
+    """Whether the probe ends in one affine map."""
+    kind = options_of(batch, settings[0])["probe"]
+    if kind not in ("newton", "adamw", *LEARNERS):
+        raise ValueError(
+            f"probe is {kind!r}; expected 'newton' (exact), 'adamw' (the paper's optimiser) or one of {LEARNERS}"
+        )
+    return kind not in LEARNERS
 
 
 def probe_heads(
     problem: Problem, batch: Batch, draws: Draws, features: list[Features], settings: Sequence[Setting]
-) -> _Arrays:
+) -> Heads:
     """Heads on one set of features: coef (S, G, K, d), intercept (S, G, K), support loss (S, G).
 
     `features` holds one entry, or one a seed; d is the largest number of features of the settings.
     """
-    sizes, _ = grid_axes(settings)
-    Z = _few(problem, batch.target, draws, features, sizes[-1]).astype(np.float64)
-    y = problem.y[draws.few]
-    kind = {**PROBE_DEFAULTS, **dict(batch.method.params)}["probe"]
-    if kind == "newton":
-        return _exact(Z, y, problem.n_classes, settings, batch.support)
-    if kind == "adamw":
+    Z = few_rows(problem, batch.target, draws, features, grid_axes(settings)[0][-1])
+    if options_of(batch, settings[0])["probe"] == "adamw":
         coef, intercept = _adamw(problem, batch, draws, features, Z, settings)
         return coef, intercept, np.full(coef.shape[:2], np.nan)
-    raise ValueError(f"probe is {kind!r}; expected 'newton' (exact) or 'adamw' (the paper's optimiser)")
-
-
-def on_embeddings(
-    features: Sequence[Features], coef: np.ndarray, intercept: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Heads on features of each seed's own as heads on embeddings, (S, G, K, D), in float32."""
-    pairs = [f.original(c.astype(np.float32), b) for f, c, b in zip(features, coef, intercept)]
-    return np.stack([W for W, _ in pairs]), np.stack([b for _, b in pairs])
+    return _exact(Z, problem.y[draws.few], problem.n_classes, settings, batch.support)
 
 
 def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
@@ -50,11 +55,16 @@ def grid_axes(settings: Sequence[Setting]) -> tuple[list[int], list[float]]:
     return sorted({s.n_features or 0 for s in settings}), sorted({s.l2 or 0.0 for s in settings})
 
 
-def _exact(Z: np.ndarray, y: np.ndarray, n_classes: int, settings: Sequence[Setting], support: bool) -> _Arrays:
-    """Every feature count and penalty through one path; with `support` the leave-one-out losses, too."""
-    from pro2.linalg.probes import fit_path
-    from pro2.linalg.probes import loo_loss, loo_path
+def few_rows(problem: Problem, target: str, draws: Draws, features: list[Features], n_features: int) -> np.ndarray:
+    """Features of the few labelled rows, (S, M, d): of all rows of the target and then picked, if seeds share them."""
+    if len(features) == 1:
+        return features[0].pool(problem, target, n_features)[draws.at].astype(np.float64)
+    X = problem.pool(target)[0]
+    return np.stack([f.transform(X[at], n_features) for f, at in zip(features, draws.at)]).astype(np.float64)
 
+
+def _exact(Z: np.ndarray, y: np.ndarray, n_classes: int, settings: Sequence[Setting], support: bool) -> Heads:
+    """Every feature count and penalty through one path; with `support` the leave-one-out losses, too."""
     sizes, l2 = grid_axes(settings)
     at = (slice(None), [sizes.index(s.n_features or 0) for s in settings], [l2.index(s.l2 or 0.0) for s in settings])
     if support:
@@ -71,30 +81,76 @@ def _adamw(
     problem: Problem, batch: Batch, draws: Draws, features: list[Features], Z: np.ndarray, settings: Sequence[Setting]
 ) -> tuple[np.ndarray, np.ndarray]:
     """One fit a run, each with the random start of its own seed; early stopping on the validation rows, if any."""
-    from pro2.linalg.adamw import adamw_probe
-
     X_pool, y_pool = problem.pool(batch.target)
     K = 1 if problem.n_classes == 2 else problem.n_classes
     coef = np.zeros((len(batch.seeds), len(settings), K, Z.shape[-1]))
     intercept = np.zeros((len(batch.seeds), len(settings), K))
     for i, (seed, few, val) in enumerate(zip(batch.seeds, draws.few, draws.val)):
-        Z_val = None
+        held_out = {}
         if val.any():
             Z_val = features[i % len(features)].transform(X_pool[val], Z.shape[-1]).astype(np.float64)
+            held_out = {"X_val": Z_val, "y_val": y_pool[val]}
         for j, s in enumerate(settings):
-            d = s.n_features or Z.shape[-1]
-            options = {**PROBE_DEFAULTS, **dict(batch.method.params), **dict(s.params)}
+            d, options = s.n_features or Z.shape[-1], options_of(batch, s)
+            if held_out:
+                held_out["X_val"] = Z_val[:, :d]
             coef[i, j, :, :d], intercept[i, j] = adamw_probe(
                 Z[i, :, :d], problem.y[few], s.l2 or 0.0, options["lr"], np.random.default_rng(seed),
-                n_classes=problem.n_classes, X_val=None if Z_val is None else Z_val[:, :d],
-                y_val=None if Z_val is None else y_pool[val], steps=options["steps"],
+                n_classes=problem.n_classes, steps=options["steps"], **held_out,
             )  # fmt: skip
     return coef, intercept
 
 
-def _few(problem: Problem, target: str, draws: Draws, features: list[Features], n_features: int) -> np.ndarray:
-    """Features of the few labelled rows, (S, M, d): of all rows of the target and then picked, if seeds share them."""
-    if len(features) == 1:
-        return features[0].pool(problem, target, n_features)[draws.at]
-    X = problem.pool(target)[0]
-    return np.stack([f.transform(X[at], n_features) for f, at in zip(features, draws.at)])
+def probe_measures(
+    problem: Problem, batch: Batch, draws: Draws, features: list[Features], settings: Sequence[Setting]
+) -> dict[str, np.ndarray]:
+    """Learners that are no affine map, one fit a run; they see the features divided by one number."""
+    most = max(s.n_features or problem.width for s in settings)
+    X = problem.pool(batch.target)[0]
+    tally = Tally(problem, batch.target, draws, len(settings))
+    for i, at in enumerate(draws.at):
+        own = features[i % len(features)]
+        Z = own.pool(problem, batch.target, most) if len(features) == 1 else own.transform(X, most)
+        for j, s in enumerate(settings):
+            d = s.n_features or problem.width
+            unit = float(np.sqrt(np.mean(Z[at, :d] ** 2))) or 1.0
+            scores = _learned(options_of(batch, s)["probe"], Z[:, :d] / unit, at, problem.y[draws.few[i]], problem)
+            tally.add(scores[None, None], [j], slice(None), slice(i, i + 1))
+    return tally.result()
+
+
+def _learned(kind: str, Z: np.ndarray, at: np.ndarray, y: np.ndarray, problem: Problem) -> np.ndarray:
+    """Logits (K, n) of all rows from a learner that has seen the rows `at`; K = 1 for two classes."""
+    model = _learner(kind, y, Z.shape[1]).fit(Z[at], y)
+    P = np.full((len(Z), problem.n_classes), 1e-12)
+    P[:, model.classes_] = np.maximum(model.predict_proba(Z), 1e-12)
+    logits = np.log(P).T
+    return logits[1:] - logits[:1] if problem.n_classes == 2 else logits
+
+
+def _learner(kind: str, y: np.ndarray, width: int) -> Any:
+    """Settings that work without tuning from four labels on."""
+    if kind == "knn":
+        from sklearn.neighbors import KNeighborsClassifier
+
+        return KNeighborsClassifier(int(min(5, np.bincount(y)[np.unique(y)].min())))
+    if kind == "gp":
+        from sklearn.gaussian_process import GaussianProcessClassifier
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+        # rows have a mean square of one a feature: sqrt(width) is their typical distance; fitted from there
+        kernel = ConstantKernel(4.0, (1e-9, 1e9)) * RBF(width**0.5, (1e-9, 1e9))
+        return GaussianProcessClassifier(kernel, optimizer=_most_likely, random_state=0)
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    return GradientBoostingClassifier(random_state=0)
+
+
+def _most_likely(objective: Any, start: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, float]:
+    """Kernel of largest likelihood within a factor of 100 of the start: labels can be separable, or pure noise."""
+    from scipy.optimize import minimize
+
+    reach = np.log(100.0)
+    near = np.stack([start - reach, start + reach], axis=1)
+    found = minimize(objective, start, jac=True, bounds=near, method="L-BFGS-B", options={"maxiter": 100})
+    return found.x, found.fun

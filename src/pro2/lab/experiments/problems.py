@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from pro2.lab.baselines.source import Source
+from pro2.lab.datasets.shog import Shog, make_shog
+from pro2.lab.experiments.parsing import suggest
 from pro2.lab.experiments.plan import DataSpec
+from pro2.lab.experiments.runs import Skip
+from pro2.linalg.probes import fit_logistic
 from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.labels import labelled
 from pro2.tables.shifts import domain_targets, group_targets
 
-_SLICE = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")
+_SLICE = re.compile(r"\s*(\d{0,18})\s*:\s*(\d{0,18})\s*")
 _ORACLE_L2 = 0.01
+_SHOG = {"n_features": 20, "condition": 100.0, "separation": 4.0, "n_source": 4000, "n_target": 4000, "random_state": 0}
+_MOST = {"n_features": 4096, "n_source": 10**6, "n_target": 10**6}  # of made data: a plan is not to fill the memory
+_SHARED = threading.RLock()  # what workers share is made by one of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +41,11 @@ class Problem:
     source : row numbers
     targets : mapping of name to row numbers
     digest : str
-        Content of embeddings, codes and source rows.
+        Content of embeddings, codes, source rows and groups.
     heads : mapping of target name to (D,) array
         Best directions where they are known in closed form.
+    groups : integer array (N,) or None
+        Which pair of label and group a row is.
     """
 
     name: str
@@ -44,7 +56,7 @@ class Problem:
     targets: Mapping[str, np.ndarray]
     digest: str
     heads: Mapping[str, np.ndarray] = field(default_factory=dict)
-    _pools: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
+    groups: np.ndarray | None = None
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -64,18 +76,32 @@ class Problem:
         """Which rows a target has."""
         return hashlib.sha256(self.targets[target].astype("<i8").tobytes()).hexdigest()[:16]
 
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something that depends on the data alone, made at the first call and kept."""
+        if key not in self._made:
+            with _SHARED:
+                if key not in self._made:
+                    self._made[key] = make()
+        return self._made[key]
+
     def pool(self, target: str) -> tuple[np.ndarray, np.ndarray]:
         """Embeddings and codes of a target's rows, gathered once."""
-        if target not in self._pools:
-            rows = self.targets[target]
-            self._pools[target] = (np.ascontiguousarray(self.X[rows]), self.y[rows])
-        return self._pools[target]
+        rows = self.targets[target]
+        pool: tuple[np.ndarray, np.ndarray] = self.once(
+            ("pool", target), lambda: (np.ascontiguousarray(self.X[rows]), self.y[rows])
+        )
+        return pool
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Something small that depends on the data alone, made at the first call and kept."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+    def scaled_source(self, scale: str | None) -> Source:
+        """The source rows under an input scaling, with the moments that all methods share."""
+
+        def make() -> Source:
+            source = Source(self.X[self.source], self.y[self.source], self.n_classes, scale)
+            assert source.sd is not None  # made now, by one worker
+            return source
+
+        made: Source = self.once(("source", scale), make)
+        return made
 
     def best_direction(self, target: str) -> np.ndarray:
         """The target's best head (D,): in closed form where known, else a logistic fit on all target rows."""
@@ -83,8 +109,6 @@ class Problem:
             return self.heads[target]
         if self.n_classes != 2:
             raise ValueError(f"the nullspace norm of {self.name} needs two classes, found {self.n_classes}")
-        from pro2.linalg.probes import fit_logistic
-
         X, y = self.pool(target)
         scale = X.std(axis=0, dtype=np.float64)
         scale = np.maximum(scale, 0.1 * scale.mean())
@@ -92,42 +116,72 @@ class Problem:
         return np.asarray(fit.coef) / scale
 
 
-def load_problems(specs: Sequence[DataSpec], root: str | Path = ".") -> dict[str, Problem]:
-    """Open and check every data entry; table paths are relative to `root`."""
-    return {spec.name: load_problem(spec, Path(root)) for spec in specs}
+def load_problems(specs: Sequence[DataSpec], root: str | Path = ".") -> tuple[dict[str, Problem], list[Skip]]:
+    """Open and check every data entry; table paths are relative to `root`. Optional tables may be absent."""
+    problems, skips = {}, []
+    for spec in specs:
+        path = Path(root) / str(spec.table)
+        if spec.optional and not path.exists():
+            skips.append(Skip(spec.name, "*", None, None, f"its table {path.name} is not in the data folder"))
+        else:
+            problems[spec.name] = _generate(spec) if spec.generator is not None else _open(spec, path)
+    if not problems:
+        raise ValueError(f"data {skips[0].data}: {skips[0].reason}; say in which folder the tables of the plan are")
+    return problems, skips
 
 
-def load_problem(spec: DataSpec, root: Path) -> Problem:
-    """Open one data entry; anything wrong with it is a `ValueError` that names the entry."""
-    if spec.generator is not None:
-        from pro2.lab.experiments.generators import generate
-
-        return generate(spec)
-    path = root / str(spec.table)
+def _open(spec: DataSpec, path: Path) -> Problem:
+    """Anything wrong with a table is a `ValueError` that names the entry."""
     if not path.exists():
         raise ValueError(
-            f"data {spec.name}: table {str(path)!r} does not exist; give the folder of the tables with --data"
+            f"data {spec.name}: table {str(path)!r} does not exist; say in which folder the tables of the plan are"
         )
     try:
-        table = EmbeddingTable.open(path, embedding=spec.embedding)
-        return problem_of(spec, table)
+        return problem_of(spec, EmbeddingTable.open(path, embedding=spec.embedding))
     except ValueError as error:
         raise ValueError(f"data {spec.name} ({path.name}): {error}") from error
 
 
 def problem_of(spec: DataSpec, table: EmbeddingTable) -> Problem:
-    """A data entry over an open table."""
+    """A data entry over an open table; rows without a label, or without the group that is asked for, are left out."""
     content = table.verify()
-    label = _label(table, spec.label)
-    source = _rows(table, str(spec.source))
-    targets = _targets(spec, table, label, source)
+    known = labelled(table.column(spec.label))[1]
+    if spec.group:
+        known &= labelled(table.column(spec.group))[1]
+    known = np.flatnonzero(known)
+    source, pool, targets = _parts(spec, table, known)
+    table = table.take(known)
+    label = labelled(table.column(spec.label))[0]
+    group = labelled(table.column(spec.group))[0] if spec.group else None
+    if spec.domain and not targets:
+        targets = domain_targets(table.column(spec.domain), pool)
+    targets = targets or group_targets(label, group, pool, source)
     used = np.concatenate([source, *targets.values()])
     classes, codes = np.unique(label[used], return_inverse=True)
     y = np.full(len(table), -1, dtype=np.int64)
     y[used] = codes
     _check_rows(spec, y, source, targets, classes)
     X = np.ascontiguousarray(table.embeddings, dtype=np.float32)
-    return make_problem(spec.name, X, y, tuple(classes.tolist()), source, targets, content)
+    groups = None if group is None else y * len(table) + np.unique(group, return_inverse=True)[1]
+    return make_problem(spec.name, X, y, tuple(classes.tolist()), source, targets, content, groups=groups)
+
+
+def _parts(
+    spec: DataSpec, table: EmbeddingTable, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Source rows, rows that targets may come from, and named targets, as places among the rows `known`."""
+
+    def places(expression: str) -> np.ndarray:
+        found = np.flatnonzero(np.isin(known, _rows(table, expression)))
+        if len(found) == 0:
+            raise ValueError(f"no row of {expression!r} has a value of {spec.label!r}")
+        return found
+
+    source = places(str(spec.source))
+    pool = places(spec.pool) if spec.pool else np.setdiff1d(np.arange(len(known)), source)
+    if spec.domain:
+        pool = pool[labelled(table.column(spec.domain))[1][known[pool]]]
+    return source, pool, {name: places(expression) for name, expression in spec.targets}
 
 
 def make_problem(
@@ -139,21 +193,14 @@ def make_problem(
     targets: Mapping[str, np.ndarray],
     content: str,
     heads: Mapping[str, np.ndarray] | None = None,
+    groups: np.ndarray | None = None,
 ) -> Problem:
     """Seal arrays into a problem; `content` is the digest of the embeddings."""
     state = hashlib.sha256(content.encode())
-    for array in (y, source):
+    for array in (y, source, *(() if groups is None else (groups,))):
         state.update(array.astype("<i8").tobytes())
-    return Problem(name, X, y, classes, source, dict(targets), state.hexdigest()[:32], dict(heads or {}))
-
-
-def _targets(spec: DataSpec, table: EmbeddingTable, label: np.ndarray, source: np.ndarray) -> dict[str, np.ndarray]:
-    pool = _rows(table, spec.pool) if spec.pool else np.setdiff1d(np.arange(len(table)), source)
-    if spec.targets:
-        return {name: _rows(table, expression) for name, expression in spec.targets}
-    if spec.domain:
-        return domain_targets(table.column(spec.domain), pool)
-    return group_targets(label, _label(table, str(spec.group)), pool, source)
+    digest = state.hexdigest()[:32]
+    return Problem(name, X, y, classes, source, dict(targets), digest, dict(heads or {}), groups)
 
 
 def _rows(table: EmbeddingTable, expression: str) -> np.ndarray:
@@ -167,10 +214,6 @@ def _rows(table: EmbeddingTable, expression: str) -> np.ndarray:
     if len(rows) == 0:
         raise ValueError(f"no row satisfies {expression!r}")
     return rows
-
-
-def _label(table: EmbeddingTable, name: str) -> np.ndarray:
-    return np.asarray(table.column(name))
 
 
 def _check_rows(
@@ -192,3 +235,39 @@ def _check_rows(
             raise ValueError(f"target {name} has label {classes[strange[0]]!r}, which source does not have")
         if len(codes) < 2:
             raise ValueError(f"target {name} holds one label only ({classes[codes[0]]!r}); at least two are needed")
+
+
+def shog_of(spec: DataSpec) -> Shog:
+    """The model behind an entry with ``generator = "shog"``."""
+    params = _shog_params(spec)
+    return make_shog(**{k: v for k, v in params.items() if k not in ("n_source", "n_target")})
+
+
+def _shog_params(spec: DataSpec) -> dict[str, Any]:
+    if spec.generator != "shog":
+        raise ValueError(f"data {spec.name}: generator {spec.generator!r} is not known; expected 'shog'")
+    params: dict[str, Any] = {**_SHOG, **dict(spec.params)}
+    for key, value in params.items():
+        if key not in _SHOG:
+            hint = suggest(key, _SHOG) or f"; there are {', '.join(_SHOG)}"
+            raise ValueError(f"data {spec.name}: unknown parameter {key!r} of 'shog'{hint}")
+        if key in _MOST and not (isinstance(value, int) and 1 <= value <= _MOST[key]):
+            raise ValueError(f"data {spec.name}: {key} is {value!r}; expected a whole number from 1 to {_MOST[key]}")
+    return params
+
+
+def _generate(spec: DataSpec) -> Problem:
+    """Shifted Gaussians, whose best heads are known exactly: the data of an entry with a `generator`."""
+    params = _shog_params(spec)
+    sizes, seed = {k: params[k] for k in ("n_source", "n_target")}, params["random_state"]
+    shog = shog_of(spec)
+    names = ("source", *shog.targets)
+    counts = [sizes["n_source"], *[sizes["n_target"]] * len(shog.targets)]
+    drawn = [shog.sample(name, n, random_state=[seed, i]) for i, (name, n) in enumerate(zip(names, counts))]  # type: ignore[arg-type]
+    X = np.concatenate([x for x, _ in drawn]).astype(np.float32)
+    y = np.concatenate([labels for _, labels in drawn]).astype(np.int64)
+    rows = {name: np.arange(end - n, end) for name, n, end in zip(names, counts, np.cumsum(counts))}
+    heads = {name: shog.head(name)[0] for name in shog.targets}
+    return make_problem(
+        spec.name, X, y, (0, 1), rows.pop("source"), rows, hashlib.sha256(X.tobytes()).hexdigest(), heads
+    )

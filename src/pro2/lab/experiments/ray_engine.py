@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pro2.lab.experiments.batches import prepare_method
 from pro2.lab.experiments.engines import Outcome, execute
-from pro2.lab.experiments.expand import Batch
-from pro2.lab.experiments.methods import PreparedKey, prepared_keys
+from pro2.lab.experiments.methods import PreparedKey, prepare_method, prepared_keys
 from pro2.lab.experiments.problems import Problem
+from pro2.lab.experiments.runs import Batch
 from pro2.linalg import kernels
 
 # Prepared bases that the driver keeps a reference to; older ones leave the object store.

@@ -4,83 +4,25 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pro2.lab.experiments.engines import Engine, Outcome, available_cores, make_engine
-from pro2.lab.experiments.expand import RECIPE, Batch, Skip, expand, missing
-from pro2.lab.experiments.memory import batch_bytes, data_bytes, needed_bytes, split
+from pro2.lab.experiments.expand import expand
+from pro2.lab.experiments.handout import Handout
+from pro2.lab.experiments.memory import batch_bytes, data_bytes, guess_seconds, needed_bytes
 from pro2.lab.experiments.methods import check_methods, find_method
 from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
+from pro2.lab.experiments.progress import Estimate, Progress, Reporter, SweepSummary
+from pro2.lab.experiments.recipe import recipe
 from pro2.lab.experiments.results import Failure, ResultStore
+from pro2.lab.experiments.runs import Batch, Skip, missing
 from pro2.lab.experiments.view import FAILURES, SUMMARY, require_pyarrow, write_json, write_view
 from pro2.linalg import kernels
 
 DEFAULT_MEMORY = 4 * 2**30
-
-
-@dataclass
-class Progress:
-    """Where a sweep stands; handed to the `progress` callback after every batch."""
-
-    n_runs: int
-    n_before: int
-    n_done: int = 0
-    n_failed: int = 0
-    seconds: float = 0.0
-    best: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def n_missing(self) -> int:
-        return self.n_runs - self.n_before - self.n_done - self.n_failed
-
-    @property
-    def rate(self) -> float:
-        """Runs a second since this start."""
-        return self.n_done / self.seconds if self.seconds > 0 else 0.0
-
-    def note(self, outcome: Outcome, seconds: float) -> None:
-        """Count one batch; `best` is the best mean accuracy over seeds that any setting of a method reached."""
-        self.seconds = seconds
-        if outcome.columns is None:
-            self.n_failed += outcome.batch.n_runs
-            return
-        self.n_done += outcome.batch.n_runs
-        accuracy = [a for a in outcome.columns.get("accuracy", []) if a is not None]
-        if accuracy:
-            G = len(outcome.batch.settings)
-            means = [sum(accuracy[j::G]) / len(accuracy[j::G]) for j in range(G)]
-            name = outcome.batch.method.name
-            self.best[name] = max(self.best.get(name, 0.0), max(means))
-
-
-@dataclass(frozen=True)
-class SweepSummary:
-    """What a sweep did."""
-
-    folder: Path
-    n_runs: int
-    n_before: int
-    n_done: int
-    n_failed: int
-    skips: tuple[Skip, ...]
-    seconds: float
-    n_torn: int
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a sweep would do: runs in all and missing, and what they take."""
-
-    n_runs: int
-    n_missing: int
-    n_batches: int
-    skips: tuple[Skip, ...]
-    seconds: float
-    memory: int
 
 
 def run_sweep(
@@ -118,8 +60,9 @@ def run_sweep(
     require_pyarrow()
     check_methods(plan.methods)
     start = time.perf_counter()
-    problems = load_problems(plan.data, data)
+    problems, absent = load_problems(plan.data, data)
     batches, skips = expand(plan, problems)
+    skips = absent + skips
     with ResultStore(out) as store:
         write_json(store.folder / "plan.json", plan.to_dict())
         torn = len(store.torn())
@@ -127,7 +70,7 @@ def run_sweep(
         try:
             limit = _limit(batches, problems, runner.n_workers, memory)
             state = _progress(batches, store)
-            _run_all(store, batches, problems, runner, limit, retry, _Reporter(state, start, progress))
+            _run_all(store, batches, problems, runner, limit, retry, Reporter(state, start, progress))
         finally:
             runner.close()
         return _finish(store, plan, batches, problems, skips, state, start, torn)
@@ -138,8 +81,9 @@ def estimate_sweep(
 ) -> Estimate:
     """What `run_sweep` would do, without doing it; nothing is written."""
     check_methods(plan.methods)
-    problems = load_problems(plan.data, data)
+    problems, absent = load_problems(plan.data, data)
     batches, skips = expand(plan, problems)
+    skips = absent + skips
     done: set[str] = set()
     if out is not None and (Path(out) / "log").is_dir():
         with ResultStore(out) as store:
@@ -147,7 +91,7 @@ def estimate_sweep(
     todo = [part for batch in batches for part in missing(batch, done)]
     workers = n_workers or available_cores()
     peak = data_bytes(problems) + workers * max((batch_bytes(b, problems[b.data]) for b in todo), default=0)
-    seconds = _guess_seconds(todo, problems) / workers
+    seconds = guess_seconds(todo, problems) / workers
     keys = {key for batch in batches for key in batch.flat_keys}
     return Estimate(len(keys), sum(b.n_runs for b in todo), len(todo), tuple(skips), seconds, peak)
 
@@ -155,7 +99,7 @@ def estimate_sweep(
 def _is_long(batches: list[Batch], problems: dict[str, Problem]) -> bool:
     """Whether the plan as a whole pays for a compiled solver: a part of it that is left over is solved alike."""
     sizes = ((b.shots * problems[b.data].n_classes) ** 2 for b in batches)
-    return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= paths.LONG
+    return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= kernels.LONG
 
 
 def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, memory: int) -> int:
@@ -164,7 +108,7 @@ def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, m
     if needed > memory:
         raise ValueError(
             f"memory of {memory / 2**20:.0f} MiB is too little: data and one seed on each of {n_workers} workers need "
-            f"{needed / 2**20:.0f} MiB; give more with --memory or fewer workers with --workers"
+            f"{needed / 2**20:.0f} MiB; give it more memory or fewer workers"
         )
     return (memory - data_bytes(problems)) // n_workers
 
@@ -174,18 +118,6 @@ def _progress(batches: list[Batch], store: ResultStore) -> Progress:
     return Progress(len(keys), len(keys & store.finished))
 
 
-@dataclass
-class _Reporter:
-    state: Progress
-    start: float
-    callback: Callable[[Progress], None] | None
-
-    def __call__(self, outcome: Outcome) -> None:
-        self.state.note(outcome, time.perf_counter() - self.start)
-        if self.callback is not None:
-            self.callback(self.state)
-
-
 def _run_all(
     store: ResultStore,
     batches: list[Batch],
@@ -193,66 +125,31 @@ def _run_all(
     engine: Engine,
     limit: int,
     retry: bool,
-    report: _Reporter,
+    report: Reporter,
 ) -> None:
     """Go over the batches until each is done; those that another process has are looked at again."""
     given_up = set() if retry else set(store.failures)
-    waiting = _joint_first(batches)
+    waiting = _trained_first(batches)
     while waiting:
-        claims = _Claims(store, waiting, problems, limit, given_up)
-        for outcome in engine.outcomes(claims.pieces()):
+        handout = Handout(store, waiting, problems, limit, given_up)
+        for outcome in engine.outcomes(handout.pieces()):
             _keep(store, outcome)
             if outcome.columns is None:
                 given_up.update(outcome.batch.flat_keys)
             report(outcome)
-            claims.done(outcome.batch)
-        waiting = claims.taken
+            handout.done(outcome.batch)
+        waiting = handout.taken
         if waiting:
             time.sleep(0.2)
         store.refresh()
 
 
-def _joint_first(batches: list[Batch]) -> list[Batch]:
-    """Of each data set first what trains its basis as a whole: it takes longest, and batches after it fill the time."""
+def _trained_first(batches: list[Batch]) -> list[Batch]:
+    """Each batch once; of each data set first what is trained by gradient steps: batches after it fill the time."""
     first = {(b.measure, b.data): i for i, b in reversed(list(enumerate(batches)))}
-    return sorted(batches, key=lambda b: (first[b.measure, b.data], find_method(b.method).joint is None))
-
-
-class _Claims:
-    """Hands out the missing parts of batches, one claim a batch, so that two processes share the work."""
-
-    def __init__(
-        self, store: ResultStore, batches: list[Batch], problems: dict[str, Problem], limit: int, given_up: set[str]
-    ) -> None:
-        self.store, self.batches, self.problems, self.limit, self.given_up = store, batches, problems, limit, given_up
-        self.taken: list[Batch] = []
-        self._open: dict[str, set[str]] = {}
-
-    def pieces(self) -> Iterator[Batch]:
-        for batch in self.batches:
-            if not self._missing(batch):
-                continue
-            if not self.store.claim(batch.id):
-                self.taken.append(batch)
-                continue
-            self.store.refresh()  # another process may have finished it just before the claim
-            parts = [p for part in self._missing(batch) for p in split(part, self.problems[part.data], self.limit)]
-            self._open[batch.id] = {p.id for p in parts}
-            if not parts:
-                self.store.release(batch.id)
-            yield from parts
-
-    def _missing(self, batch: Batch) -> list[Batch]:
-        done = self.store.finished
-        return list(missing(batch, done | self.given_up if self.given_up else done))
-
-    def done(self, part: Batch) -> None:
-        """Release the claim when its last part is on disk."""
-        for claimed, parts in list(self._open.items()):
-            parts.discard(part.id)
-            if not parts:
-                self.store.release(claimed)
-                del self._open[claimed]
+    unique = {batch.id: batch for batch in batches}.values()  # two methods that differ in their rule share runs
+    trained = {b.method.name: find_method(b.method).is_trained(b.method.params) for b in batches}
+    return sorted(unique, key=lambda b: (first[b.measure, b.data], not trained[b.method.name]))
 
 
 def _keep(store: ResultStore, outcome: Outcome) -> None:
@@ -300,7 +197,7 @@ def _summary(
 
     return {
         "plan": plan.name,
-        "recipe": RECIPE,
+        "recipe": recipe(),
         "selection": plan.selection,
         "versions": {"pro2": pro2.__version__, "python": platform.python_version(), "numpy": numpy.__version__,
                      "scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "platform": platform.platform()},
@@ -311,19 +208,3 @@ def _summary(
         "seconds": round(seconds, 3), "batch_seconds": round(sum(store.seconds.values()), 3), "torn_records": torn,
         "skips": [s.__dict__ for s in skips],
     }  # fmt: skip
-
-
-def _guess_seconds(batches: list[Batch], problems: dict[str, Problem]) -> float:
-    """Arithmetic of the batches over what a core usually does; good to a factor of a few."""
-    total = 0.0
-    for batch in batches:
-        problem = problems[batch.data]
-        M, n = batch.shots * problem.n_classes, len(problem.targets[batch.target])
-        K = 1 if problem.n_classes == 2 else problem.n_classes
-        newton = 40.0 * M**3 * max(1, K / 4)
-        evaluation = 2.0 * n * problem.width * K
-        total += batch.n_runs * (newton + evaluation) / 2e10 + 2e-5 * batch.n_runs + 5e-3
-    bases = {(b.data, b.method.name) for b in batches}
-    return total + sum(
-        8.0 * problems[d].width ** 3 / 1e10 + len(problems[d].source) * problems[d].width ** 2 / 1e10 for d, _ in bases
-    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pro2.lab.experiments.expand import Batch
+from pro2.atomic import atomic_write
 from pro2.lab.experiments.results import ResultStore
+from pro2.lab.experiments.runs import Batch
 
 RESULTS = "results.parquet"
 FAILURES = "failures.json"
@@ -29,11 +28,16 @@ COLUMNS = {
     "l2": "float64",
     "params": "string",
     "accuracy": "float64",
+    "worst_group": "float64",
     "val_accuracy": "float64",
     "support_loss": "float64",
     "log_loss": "float64",
     "n_test": "int32",
     "nullspace_norm": "float64",
+    "excess_risk": "float64",
+    "bound_bias": "float64",
+    "bound_variance": "float64",
+    "zero_risk": "float64",
     "detail": "string",
 }
 
@@ -51,13 +55,11 @@ def require_pyarrow() -> Any:
 def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:
     """Write ``results.parquet`` with the finished runs of a plan, in the plan's order, atomically."""
     pa = require_pyarrow()
-    types = {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}
-    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    schema = pa.schema([(name, _type(pa, kind)) for name, kind in COLUMNS.items()])
     table = pa.Table.from_pylist(list(_rows(store, batches)), schema=schema)
-    path = store.folder / RESULTS
-    with _replacing(path) as temporary:
-        pa.parquet.write_table(table, temporary, compression="zstd")
-    return path
+    return atomic_write(
+        store.folder / RESULTS, lambda file: pa.parquet.write_table(table, file, compression="zstd"), force=True
+    )
 
 
 def _rows(store: ResultStore, batches: Iterable[Batch]) -> Iterator[dict[str, Any]]:
@@ -75,36 +77,32 @@ def _rows(store: ResultStore, batches: Iterable[Batch]) -> Iterator[dict[str, An
 
 def write_json(path: Path, value: Any) -> Path:
     """Write plain values atomically."""
-    with _replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n", encoding="utf-8")
-    return path
+    return write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write text atomically, over what is there."""
+
+    def fill(file: IO[bytes]) -> None:
+        file.write(text.encode("utf-8"))
+
+    return atomic_write(path, fill, force=True)
 
 
 def read_view(folder: str | Path) -> Any:
     """The results of a sweep folder as a pyarrow Table."""
-    path = Path(folder) / RESULTS
+    pa, path = require_pyarrow(), Path(folder) / RESULTS
     if not path.is_file():
         raise ValueError(f"{str(folder)!r} holds no {RESULTS}; run `pro2 sweep PLAN --out {folder}` first")
-    return require_pyarrow().parquet.read_table(path)
+    try:
+        table = pa.parquet.read_table(path)
+        # what an older version did not measure is null; what is of another kind is no result of a sweep
+        columns = [table[n].cast(_type(pa, k)) if n in table.column_names else pa.nulls(len(table), _type(pa, k))
+                   for n, k in COLUMNS.items()]  # fmt: skip
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no results file: {str(error)[:200]}") from error
+    return pa.table(columns, names=list(COLUMNS))
 
 
-class _replacing:
-    """A temporary file beside `path` that takes its name when the block ends well, and goes away otherwise."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Path:
-        fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-        os.close(fd)
-        self.temporary = Path(name)
-        self.temporary.chmod(0o644)
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self.temporary.unlink(missing_ok=True)
-            return
-        with self.temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        self.temporary.replace(self.path)
+def _type(pa: Any, kind: str) -> Any:
+    return {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}[kind]

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import html
 import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from string import Template
 from typing import Any
 
-from pro2.lab.report.selection import EXPLAINED
+from pro2.lab.report.drawings import Drawn
+from pro2.lab.report.loading import Results
+from pro2.lab.report.names import html_text
+from pro2.lab.report.selection import Rules, explain
 from pro2.lab.report.style import GRID, INK
 from pro2.lab.report.tables import Table
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A finished figure: its file name, what it shows, the drawing and the rows behind it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Any
-    table: Table
 
 
 def inline_svg(drawn: Drawn) -> str:
@@ -41,41 +31,46 @@ def inline_svg(drawn: Drawn) -> str:
     text = re.sub(r'\bid="', f'id="{drawn.name}-', text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{drawn.name}-", text)
     width = float(drawn.figure.get_figwidth()) * 110
-    text = text.replace("<svg", f'<svg role="img" aria-label="{_text(drawn.title)}" style="width:{width:.0f}px"', 1)
+    text = text.replace("<svg", f'<svg role="img" aria-label="{html_text(drawn.title)}" style="width:{width:.0f}px"', 1)
     return text.replace(INK, "currentColor").replace(GRID, "var(--line)")
 
 
-def render_page(
-    plan: Mapping[str, Any], summary: Mapping[str, Any], rule: str, figures: Sequence[Drawn], means: Table
-) -> str:
+def render_page(results: Results, rules: Rules, figures: Sequence[Drawn], means: Table) -> str:
     """The whole page as text."""
-    name, text = EXPLAINED[rule]
-    titles = {m["name"]: m.get("title", m["name"]) for m in plan["methods"]}
-    template = Template((resources.files("pro2.lab.report") / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=_text(plan.get("title", plan["name"])),
-        description=_text(plan.get("description", "")),
-        rule_name=_text(name),
-        rule_text=_text(text),
+    plan, summary = results.plan, results.summary
+    line, meaning = explain(rules, results.titles) if means else ("Nothing was chosen: no accuracy was measured.", "")
+    return fill_page(
+        title=plan.title or plan.name,
+        description=plan.description,
+        rule_name=line,
+        rule_text=meaning,
         skips=_skips(summary),
         figures="\n".join(_figure(d) for d in figures),
-        table=_results(means, titles) if means else "",
-        plan=_text(json.dumps(plan, indent=1)),
+        table=_results(means, results.titles) if means else "",
+        plan=json.dumps(plan.to_dict(), indent=1),
         facts=_facts(summary),
     )
+
+
+def fill_page(skips: str, figures: str, table: str, facts: str, **texts: str) -> str:
+    """The template with its places filled: four of them hold HTML that was made here, all others are plain text."""
+    template = Template((resources.files("pro2.lab.report") / "page.html").read_text(encoding="utf-8"))
+    escaped = {name: html_text(text) for name, text in texts.items()}
+    return template.substitute(skips=skips, figures=figures, table=table, facts=facts, **escaped)
 
 
 def _figure(drawn: Drawn) -> str:
     links = ", ".join(f'<a href="{drawn.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "svg", "csv"))
     return (
-        f'<h2>{_text(drawn.title)}</h2><figure id="{drawn.name}">{inline_svg(drawn)}'
-        f'<figcaption>{_text(drawn.caption)} <span class="links">{links}</span></figcaption></figure>'
+        f'<h2>{html_text(drawn.title)}</h2><figure id="{drawn.name}">{inline_svg(drawn)}'
+        f'<figcaption>{html_text(drawn.caption)} <span class="links">{links}</span></figcaption></figure>'
     )
 
 
 _COLUMNS = (("data", "data"), ("target", "target"), ("shots", "labels per class"), ("method", "method"),
             ("mean", "mean accuracy (%)"), ("standard_error", "standard error"),
-            ("standard_deviation", "standard deviation"), ("n_seeds", "seeds"), ("n_features", "features"),
+            ("standard_deviation", "standard deviation"), ("worst_group", "worst group (%)"),
+            ("n_seeds", "seeds"), ("n_features", "features"),
             ("l2", "l2"))  # fmt: skip
 
 
@@ -84,7 +79,7 @@ def _results(means: Table, titles: Mapping[str, str]) -> str:
     for row in means:
         cell = (row["data"], row["target"], row["shots"])
         best[cell] = max(best.get(cell, 0.0), row["mean"])
-    head = "".join(f"<th{_text_class(name)}>{_text(title)}</th>" for name, title in _COLUMNS)
+    head = "".join(f"<th{_text_class(name)}>{html_text(title)}</th>" for name, title in _COLUMNS)
     body = "".join(_row(row, titles, best[row["data"], row["target"], row["shots"]]) for row in means)
     filters = "".join(_filter(means, titles, i, name) for i, (name, _) in enumerate(_COLUMNS[:4]))
     note = (
@@ -101,7 +96,7 @@ def _row(row: Mapping[str, Any], titles: Mapping[str, str], best: float) -> str:
     cells = []
     for name, _ in _COLUMNS:
         value = row[name]
-        percent = name in ("mean", "standard_error", "standard_deviation")
+        percent = name in ("mean", "standard_error", "standard_deviation", "worst_group")
         shown = (
             titles.get(value, value)
             if name == "method"
@@ -110,8 +105,8 @@ def _row(row: Mapping[str, Any], titles: Mapping[str, str], best: float) -> str:
             else value
         )
         mark = ' class="best"' if name == "mean" and row["mean"] >= best else _text_class(name)
-        exact = f' data-value="{value}"' if percent and value is not None else ""
-        cells.append(f"<td{mark}{exact}>{_text('' if shown is None else shown)}</td>")
+        exact = f' data-value="{float(value)!r}"' if percent and value is not None else ""
+        cells.append(f"<td{mark}{exact}>{html_text('' if shown is None else shown)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -121,11 +116,10 @@ def _text_class(name: str) -> str:
 
 def _filter(means: Table, titles: Mapping[str, str], column: int, name: str) -> str:
     values = dict.fromkeys(str(titles.get(row[name], row[name]) if name == "method" else row[name]) for row in means)
-    options = "".join(f"<option>{_text(v)}</option>" for v in values)
+    options = "".join(f"<option>{html_text(v)}</option>" for v in values)
     title = dict(_COLUMNS)[name]
-    return (
-        f'<label>{_text(title)} <select data-column="{column}"><option value="">all</option>{options}</select></label>'
-    )
+    select = f'<select data-column="{column}"><option value="">all</option>{options}</select>'
+    return f"<label>{html_text(title)} {select}</label>"
 
 
 def _skips(summary: Mapping[str, Any]) -> str:
@@ -134,7 +128,7 @@ def _skips(summary: Mapping[str, Any]) -> str:
     told = f"<p><strong>{failed} runs failed</strong>; see failures.json.</p>" if failed else ""
     if not skips:
         return told
-    items = "".join(f"<li>{_text(skip_text(s))}</li>" for s in skips)
+    items = "".join(f"<li>{html_text(skip_text(s))}</li>" for s in skips)
     heading = f"{len(skips)} parts of the plan were left out, with reasons"
     return f"{told}<details><summary>{heading}</summary><ul>{items}</ul></details>"
 
@@ -151,19 +145,11 @@ def _facts(summary: Mapping[str, Any]) -> str:
         "runs": summary["runs"],
         "time of the last start (s)": summary["seconds"],
         "time in batches, all workers (s)": summary["batch_seconds"],
-        "recipe version": summary["recipe"],
+        "recipe": summary["recipe"],
         **summary["versions"],
     }
     for name, data in summary["data"].items():
-        targets = ", ".join(f"{t} {n}" for t, n in data["targets"].items())
-        facts[f"data: {name}"] = (
-            f"{data['rows']} rows x {data['width']}, {data['classes']} classes, source {data['source']}, targets "
-            f"{targets}, digest {data['digest']}"
-        )
+        facts[f"data: {name}"] = ", ".join(f"{key} {value}" for key, value in data.items())
     return "".join(
-        f'<tr><td class="text">{_text(k)}</td><td class="text">{_text(v)}</td></tr>' for k, v in facts.items()
+        f'<tr><td class="text">{html_text(k)}</td><td class="text">{html_text(v)}</td></tr>' for k, v in facts.items()
     )
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))

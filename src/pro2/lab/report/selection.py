@@ -1,4 +1,4 @@
-"""Choosing one setting per method and cell from finished runs: the three rules, and what each of them looks at."""
+"""Choosing one setting per method and cell from finished runs: the rules, and what each of them looks at."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pro2.lab.experiments.plan import Plan
+
 Row = Mapping[str, Any]
+Rules = Mapping[str, str]  # how the setting of each method is chosen
 
 EXPLAINED = {
     "validation": (
         "by held-out target labels",
-        "For every method, target, number of shots and seed, the setting with the best accuracy on held-out target "
-        "rows was taken; accuracy is reported on other rows. This is the paper's protocol: it uses more target labels "
-        "than the shots say.",
+        "For every target, number of shots and seed, the setting with the best accuracy on held-out target rows was "
+        "taken; accuracy is reported on other rows. This is the paper's protocol: it uses more target labels than the "
+        "shots say.",
     ),
     "oracle": (
         "by test accuracy (oracle)",
-        "For every method, target and number of shots, the setting with the best mean test accuracy over seeds was "
-        "taken. This is an upper limit, not something a user could reach: the choice has seen the test labels.",
+        "For every target and number of shots, the setting with the best mean test accuracy over seeds was taken. This "
+        "is an upper limit, not something a user could reach: the choice has seen the test labels.",
     ),
     "support": (
         "by the few labels alone",
-        "For every method, target, number of shots and seed, the setting with the smallest leave-one-out loss on the "
-        "few labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
+        "For every target, number of shots and seed, the setting with the smallest leave-one-out loss on the few "
+        "labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
     ),
     "untuned": (
         "not at all",
@@ -31,37 +34,56 @@ EXPLAINED = {
     ),
 }  # fmt: skip
 
+_NAMED = 4  # methods that one line can name
 RULES = ("validation", "oracle", "support")
 _COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
 
 
-def select(rows: Iterable[Row], rule: str, keep: tuple[str, ...] = ()) -> list[Row]:
+def rules_of(plan: Plan, rows: Iterable[Row], asked: str | None = None) -> dict[str, str]:
+    """The rule of each method: the one asked for, or the plan's; "untuned" where there is one setting only."""
+    if asked is not None and asked not in RULES:
+        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, RULES))}")
+    settings: dict[tuple[str, str], set[tuple[Any, ...]]] = defaultdict(set)
+    for row in rows:
+        if row["measure"] == "accuracy":
+            settings[row["method"], row["data"]].add(_setting(row))
+    tuned = {method for (method, _), found in settings.items() if len(found) > 1}
+    return {m.name: (asked or plan.rule(m.name)) if m.name in tuned else "untuned" for m in plan.methods}
+
+
+def explain(rules: Rules, titles: Mapping[str, str]) -> tuple[str, str]:
+    """How settings were chosen, in one line, and what that means."""
+    by_rule: dict[str, list[str]] = defaultdict(list)
+    for method, rule in rules.items():
+        by_rule[rule].append(titles.get(method, method))
+    alone = by_rule.pop("untuned", [])
+    if not by_rule:
+        return f"Settings chosen {EXPLAINED['untuned'][0]}.", EXPLAINED["untuned"][1]
+    several = len(by_rule) > 1
+    parts = [EXPLAINED[rule][0] + (f" ({', '.join(names)})" if several else "") for rule, names in by_rule.items()]
+    line = f"Settings chosen {', and '.join(parts)}."
+    if alone:
+        who = ", ".join(alone) if len(alone) <= _NAMED else f"{len(alone)} other methods"
+        line += f" One setting only, nothing to choose: {who}."
+    return line, " ".join(EXPLAINED[rule][1] for rule in by_rule)
+
+
+def select(rows: Iterable[Row], rules: Rules, keep: tuple[str, ...] = ()) -> list[Row]:
     """One row for each data, target, shots, method and seed.
 
     Parameters
     ----------
     rows : rows of ``results.parquet``
         Only those that measure accuracy are looked at.
-    rule : {"validation", "oracle", "support"}
+    rules : mapping of method to "validation", "oracle", "support" or "untuned"
     keep : column names
         Choose within each value of these, e.g. ``("n_features",)`` for the best penalty of every dimension.
     """
-    if rule not in EXPLAINED:
-        raise ValueError(f"selection {rule!r} is not known; expected {' or '.join(map(repr, RULES))}")
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row["measure"] == "accuracy":
             cells[cell_of(row, *keep)].append(row)
-    return [row for cell in cells.values() for row in _choose(cell, rule)]
-
-
-def is_tuned(rows: Iterable[Row]) -> bool:
-    """Whether any method has more than one setting to choose from."""
-    settings: dict[tuple[str, str], set[tuple[Any, ...]]] = defaultdict(set)
-    for row in rows:
-        if row["measure"] == "accuracy":
-            settings[row["data"], row["method"]].add((row["n_features"], row["l2"], row["params"]))
-    return any(len(found) > 1 for found in settings.values())
+    return [row for cell in cells.values() for row in _choose(cell, rules[cell[0]["method"]])]
 
 
 def cell_of(row: Row, *more: str) -> tuple[Any, ...]:
@@ -69,11 +91,15 @@ def cell_of(row: Row, *more: str) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("data", "target", "shots", "method", *more))
 
 
+def _setting(row: Row) -> tuple[Any, ...]:
+    return row["n_features"], row["l2"], row["params"]
+
+
 def _choose(cell: list[Row], rule: str) -> list[Row]:
     by_setting: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     by_seed: dict[int, list[Row]] = defaultdict(list)
     for row in cell:
-        by_setting[row["n_features"], row["l2"], row["params"]].append(row)
+        by_setting[_setting(row)].append(row)
         by_seed[row["seed"]].append(row)
     if len(by_setting) == 1:
         return cell

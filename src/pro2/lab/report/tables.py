@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,18 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.report.selection import Row, cell_of, select
+from pro2.lab.experiments.view import write_text
+from pro2.lab.report.names import csv_text
+from pro2.lab.report.selection import Row, Rules, cell_of, select
 
 Table = list[dict[str, Any]]
 
 
-def mean_table(rows: Iterable[Row], rule: str) -> Table:
-    """Mean accuracy of each cell over seeds, with the standard error of the mean and the standard deviation."""
+def mean_table(rows: Iterable[Row], rules: Rules) -> Table:
+    """Mean accuracy of each cell over seeds, with standard error and deviation, and that of the worst group."""
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in select(rows, rule):
+    for row in select(rows, rules):
         cells[cell_of(row)].append(row)
     return [
-        {**_named(cell), **_moments([r["accuracy"] for r in runs]), **_settings(runs)} for cell, runs in cells.items()
+        {**_named(cell), **moments([r["accuracy"] for r in runs]), **_worst_group(runs), **_settings(runs)}
+        for cell, runs in cells.items()
     ]
 
 
@@ -30,7 +34,8 @@ def _named(cell: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(("data", "target", "shots", "method"), cell))
 
 
-def _moments(values: Sequence[float]) -> dict[str, float | int | None]:
+def moments(values: Sequence[float]) -> dict[str, float | int | None]:
+    """Mean, standard error, standard deviation and number of values."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     error = None if deviation is None else deviation / math.sqrt(len(values))
     return {
@@ -39,6 +44,13 @@ def _moments(values: Sequence[float]) -> dict[str, float | int | None]:
         "standard_deviation": deviation,
         "n_seeds": len(values),
     }
+
+
+def _worst_group(runs: Sequence[Row]) -> dict[str, Any]:
+    """Results of a table without groups, or of an older version, have none."""
+    values = [r["worst_group"] for r in runs if r.get("worst_group") is not None]
+    found = moments(values) if values else {"mean": None, "standard_error": None}
+    return {"worst_group": found["mean"], "worst_group_error": found["standard_error"]}
 
 
 def _settings(runs: Sequence[Row]) -> dict[str, Any]:
@@ -53,30 +65,38 @@ def _settings(runs: Sequence[Row]) -> dict[str, Any]:
 def overall_table(means: Table) -> Table:
     """Mean over targets of the cell means, for each data set, shots and method.
 
-    Only targets that every method has at that number of shots are averaged, so that methods stay comparable.
+    The same targets at every number of shots and for every method, those that all of them have: else a curve would
+    rise or fall because a target came or went.
     """
-    methods = {row["method"] for row in means}
-    by_target: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for row in means:
-        by_target[row["data"], row["shots"], row["target"]][row["method"]] = row
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for (data, shots, _), found in by_target.items():
-        if set(found) == methods:
-            for method, row in found.items():
-                groups[data, shots, method].append(row)
-    return [
-        {"data": d, "shots": s, "method": m, "mean": float(np.mean([r["mean"] for r in g])),
-         # seeds of different targets draw different rows: errors of the targets add up in squares
-         "standard_error": math.sqrt(sum((r["standard_error"] or 0.0) ** 2 for r in g)) / len(g), "n_targets": len(g)}
-        for (d, s, m), g in groups.items()
-    ]  # fmt: skip
+    table = []
+    for data in dict.fromkeys(row["data"] for row in means):
+        mine = [row for row in means if row["data"] == data]
+        targets = common_targets(mine)
+        groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+        for row in mine:
+            if row["target"] in targets:
+                groups[row["shots"], row["method"]].append(row)
+        for (shots, method), rows in groups.items():
+            # seeds of different targets draw different rows: errors of the targets add up in squares
+            error = math.sqrt(sum((r["standard_error"] or 0.0) ** 2 for r in rows)) / len(rows)
+            mean = float(np.mean([r["mean"] for r in rows]))
+            table.append({"data": data, "shots": shots, "method": method, "mean": mean, "standard_error": error,
+                          "n_targets": len(rows), "targets": ", ".join(targets)})  # fmt: skip
+    return table
 
 
-def difference_table(rows: Iterable[Row], rule: str, baseline: str, level: float = 0.95) -> Table:
+def common_targets(rows: Table) -> list[str]:
+    """Targets of one data set that have a row for every number of shots and every method."""
+    wanted = {(row["shots"], row["method"]) for row in rows}
+    found: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    for row in rows:
+        found[row["target"]].add((row["shots"], row["method"]))
+    return [target for target, cells in found.items() if cells == wanted]
+
+
+def difference_table(rows: Iterable[Row], rules: Rules, baseline: str, level: float = 0.95) -> Table:
     """Paired differences to the baseline, seed by seed on the same draws, with a t interval over seeds."""
-    from scipy.stats import t
-
-    chosen = {(*cell_of(row), row["seed"]): row["accuracy"] for row in select(rows, rule)}
+    chosen = {(*cell_of(row), row["seed"]): row["accuracy"] for row in select(rows, rules)}
     pairs: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for (data, target, shots, method, seed), accuracy in chosen.items():
         other = chosen.get((data, target, shots, baseline, seed))
@@ -84,34 +104,58 @@ def difference_table(rows: Iterable[Row], rule: str, baseline: str, level: float
             pairs[data, target, shots, method].append(accuracy - other)
     table = []
     for cell, values in pairs.items():
-        moments = _moments(values)
-        error = moments["standard_error"]
-        half = None if error is None else float(t.ppf(0.5 + level / 2, len(values) - 1)) * error
+        found = moments(values)
+        half = half_width(found["standard_error"], len(values), level)
         low, high = (None, None) if half is None else (np.mean(values) - half, np.mean(values) + half)
-        table.append({**_named(cell), "baseline": baseline, "difference": moments["mean"], "low": low, "high": high,
-                      "level": level, "n_seeds": len(values)})  # fmt: skip
+        table.append({**_named(cell), "baseline": baseline, "difference": found["mean"], "low": low, "high": high,
+                      "standard_error": found["standard_error"], "level": level, "n_seeds": len(values)})  # fmt: skip
     return table
 
 
-def dimension_table(rows: Iterable[Row], rule: str, method: str) -> Table:
+def half_width(error: float | None, n: int, level: float = 0.95) -> float | None:
+    """Half of a t interval for a mean of n values."""
+    from scipy.stats import t
+
+    return None if error is None else float(t.ppf(0.5 + level / 2, n - 1)) * error
+
+
+def dimension_table(rows: Iterable[Row], rules: Rules, methods: Iterable[str]) -> Table:
     """Mean accuracy for every feature count, the penalty chosen within it: what the heat maps show."""
     cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    mine = [row for row in rows if row["method"] == method]
-    for row in select(mine, rule, keep=("n_features",)):
-        cells[cell_of(row, "n_features")].append(row["accuracy"])
-    return [{**_named(cell[:4]), "n_features": cell[4], **_moments(values)} for cell, values in cells.items()]
+    rows, wanted = list(rows), list(methods)
+    for method in wanted:
+        for row in select([row for row in rows if row["method"] == method], rules, keep=("n_features",)):
+            cells[cell_of(row, "n_features")].append(row["accuracy"])
+    return [{**_named(cell[:4]), "n_features": cell[4], **moments(values)} for cell, values in cells.items()]
 
 
 def nullspace_table(rows: Iterable[Row]) -> Table:
-    """Nullspace norm of each target's best direction, mean over seeds."""
-    cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    """Nullspace norm of each target's best direction, mean and standard error over seeds."""
+    return _measured(rows, "nullspace", ("nullspace_norm",))
+
+
+def bound_table(rows: Iterable[Row]) -> Table:
+    """Excess risk of the norm-bounded probe, the two parts of the bound on it, and whether that says anything."""
+    names = ("excess_risk", "bound_bias", "bound_variance", "zero_risk")
+    table = _measured(rows, "bound", names)
+    for row in table:
+        row["bound"] = row["bound_bias"] + row["bound_variance"]
+        row["vacuous"] = row["bound"] >= row["zero_risk"]
+    return table
+
+
+def _measured(rows: Iterable[Row], measure: str, names: tuple[str, ...]) -> Table:
+    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if row["measure"] == "nullspace":
-            cells[row["data"], row["target"], row["method"], row["n_features"]].append(row["nullspace_norm"])
-    names = ("data", "target", "method", "n_features")
-    return [
-        {**dict(zip(names, cell)), "nullspace_norm": float(np.mean(v)), "n_seeds": len(v)} for cell, v in cells.items()
-    ]
+        if row["measure"] == measure:
+            cells[cell_of(row, "n_features")].append(row)
+    table = []
+    for cell, runs in cells.items():
+        found = {name: moments([run[name] for run in runs]) for name in names}
+        means = {name: each["mean"] for name, each in found.items()}
+        error = {"standard_error": found[names[0]]["standard_error"], "n_seeds": len(runs)}
+        table.append({**_named(cell[:4]), "n_features": cell[4], **means, **error})
+    return table
 
 
 def bias_variance_table(dimensions: Table, nullspace: Table) -> Table:
@@ -132,9 +176,10 @@ def bias_variance_table(dimensions: Table, nullspace: Table) -> Table:
 
 
 def write_csv(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
-    """One line a row; an empty cell is a missing value."""
+    """One line a row, atomically; an empty cell is a missing value."""
     names = list(dict.fromkeys(name for row in table for name in row))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(table)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: csv_text(value) for name, value in row.items()} for row in table)
+    write_text(path, text.getvalue())

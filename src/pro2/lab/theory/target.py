@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from pro2.atomic import atomic_write
+from pro2.estimators import AdaptationReport
 from pro2.estimators.evaluation import Estimate, wilson
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
-from pro2.lab.theory.quantities import moments_severity
+from pro2.lab.theory.bounds import moments_severity
 from pro2.linalg.moments import host
 from pro2.linalg.probes import loo_path
 
@@ -41,7 +43,7 @@ class Diagnosis:
     features_needed : int
         Fewest features whose loss is within one standard error of the lowest.
     effective_features : float or None
-        How many ranked features the adapted head uses in effect (`report_.n_features`).
+        How many ranked features the adapted head uses in effect (`report_.effective_features`).
     loo_accuracy : Estimate or None
         Of the adapted classifier, from leaving out one target row at a time; Wilson interval.
     n_shots, accuracy, stderr : list
@@ -94,12 +96,9 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
     severity, reference, notes = _severity(model, Z, codes, counts, rng)
     grid, loss, error = _loss_by_features(Z, codes, len(model.classes_))
     best = int(np.argmin(loss))
-    report = getattr(model.adapt(X, y), "report_", None)
-    low, high = (0.0, 1.0) if report is None else report.loo_interval
-    curve = None if report is None else report.learning_curve
-    if report is None:
-        notes.append("l2 or n_features is fixed: only the default rule estimates what more labels bring")
-    elif curve is None:
+    report = model.adapt(X, y).report_
+    curve = report.learning_curve
+    if curve is None:
         notes.append(f"the rarest class has {counts.min()} rows; a learning curve needs 4 of each class")
     return Diagnosis(
         n_labels={str(name): int(n) for name, n in zip(model.classes_.tolist(), counts)},
@@ -111,14 +110,19 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
         loo_loss=loss.tolist(),
         loo_stderr=error.tolist(),
         features_needed=int(grid[int(np.argmax(loss <= loss[best] + error[best]))]),
-        effective_features=None if report is None else float(report.n_features),
-        loo_accuracy=None if report is None else Estimate(report.loo_accuracy, low, high, len(y)),
+        effective_features=None if math.isnan(report.effective_features) else report.effective_features,
+        loo_accuracy=None if report.withheld else _estimate(report, len(y)),
         n_shots=[] if curve is None else curve.n_per_class.tolist(),
         accuracy=[] if curve is None else (1 - curve.error).tolist(),
         stderr=[] if curve is None else curve.deviation.tolist(),
         expected={} if curve is None else _expected(curve, int(counts.min())),
         notes=notes,
     )
+
+
+def _estimate(report: AdaptationReport, n: int) -> Estimate:
+    low, high = report.accuracy_interval
+    return Estimate(report.accuracy, low, high, n)
 
 
 def _severity(

@@ -1,8 +1,8 @@
 """Optional compiled twins of `pro2.linalg.mode` for many small two-class problems: numba on the host, Triton on CUDA.
 
 A kernel keeps a problem in the cache or in registers from its first iteration to its last. Every function here returns
-None where no kernel applies; what a kernel leaves above the tolerance, the plain solver finishes. Which one works depends
-on the sizes and on what is installed, never on what happens to be loaded: equal work rounds alike.
+None where no kernel applies; what a kernel leaves above the tolerance, the plain solver finishes. Which one works
+depends on the sizes and on what is installed, never on what happens to be loaded: equal work rounds alike.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def solve_batch(
-    Z: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int
-) -> Solution | None:
+def solve_batch(Z: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int) -> Solution | None:
     """theta (T, p), b (T,), residual (T,) and iterations of T problems Z (T, M, p); y, c, offset (T, M), l2 (T,)."""
     if Z.ndim != 3 or Z.shape[-1] > WIDEST or math.prod(Z.shape) < MANY:
         return None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pro2.linalg.kernels.lanes import WIDTH, choose, largest, load, logistic, spread, store
 from pro2.linalg.kernels.lanes_newton import (
     BORDER,
     CURVE,
@@ -26,7 +27,6 @@ from pro2.linalg.kernels.lanes_newton import (
     move,
     workspace,
 )
-from pro2.linalg.kernels.lanes import WIDTH, choose, largest, load, logistic, spread, store
 
 FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has h V -> 1: keep the step finite
 

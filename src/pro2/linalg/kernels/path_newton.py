@@ -14,7 +14,16 @@ import numpy as np
 from numba import njit
 
 from pro2.linalg.kernels.lanes import WIDTH, load, probability, store
-from pro2.linalg.kernels.path_steps import conjugate_step, direct_step, dot, factorise, low_rank, low_step, multiply, total
+from pro2.linalg.kernels.path_steps import (
+    conjugate_step,
+    direct_step,
+    dot,
+    factorise,
+    low_rank,
+    low_step,
+    multiply,
+    total,
+)
 
 # sums may be reordered and contracted, but NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract", "arcp", "nsz"}

@@ -16,17 +16,13 @@ import triton
 import triton.language as tl
 
 
-def solve_batch(
-    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int
-) -> tuple[Any, Any, Any, int]:
+def solve_batch(Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int) -> tuple[Any, Any, Any, int]:
     """theta (T, p), b, kkt (T,) and the most iterations of float32 problems Z (T, M, p) on a CUDA device."""
-    import torch
-
     (T, M, p), P = Z.shape, max(16, triton.next_power_of_2(Z.shape[2]))
-    theta, b, kkt = (torch.empty(s, dtype=Z.dtype, device=Z.device) for s in ((T, p), (T,), (T,)))
-    n_iter = torch.empty((T,), dtype=torch.int32, device=Z.device)
-    rows = [torch.broadcast_to(a.to(Z.dtype), (T, M)).contiguous() for a in (y, c, offset)]
-    penalty = torch.broadcast_to(l2.to(Z.dtype), (T,)).contiguous()
+    theta, b, kkt = (Z.new_empty(s) for s in ((T, p), (T,), (T,)))
+    n_iter = Z.new_zeros((T,)).int()
+    rows = [a.to(Z.dtype).expand(T, M).contiguous() for a in (y, c, offset)]
+    penalty = l2.to(Z.dtype).expand(T).contiguous()
     R, warps, stages = launch_shape(M, P)
     solve[(T,)](
         Z.contiguous(), *rows, penalty, theta, b, kkt, n_iter, tol, max_iter=max_iter, M=M, p=p, R=R, P=P,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from pro2.lab.experiments.plan import Plan, load_plan, suggest
+from pro2.lab.experiments.parsing import load_plan, suggest
+from pro2.lab.experiments.plan import Plan, Suite
 
 
 def list_presets() -> tuple[str, ...]:
@@ -19,7 +20,7 @@ def preset_text(name: str) -> str:
     return _preset_path(name).read_text(encoding="utf-8")
 
 
-def find_plan(name_or_path: str) -> Plan:
+def find_plan(name_or_path: str) -> Plan | Suite:
     """A preset by name, or a plan file by path."""
     if name_or_path in list_presets():
         return load_plan(_preset_path(name_or_path))

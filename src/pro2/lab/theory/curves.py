@@ -1,90 +1,17 @@
-"""The paper's theory made measurable, on any embeddings.
-
-* How much of a target's optimal head the first d features miss: `nullspace_norm`, `capture`, `oracle_heads`.
-* How the error splits into bias and variance: `adaptation_curves`, and the bound they follow: `shift_bound`.
-* How far apart source and target are: `shift_severity` (KL).
-* How much the first d features tell about the label: `information_curve`.
-
-Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe: Sample-Efficient Domain Adaptation by Interpolating
-Orthogonal Features", ICLR 2024.
-"""
+"""How the error splits into bias and variance, and how much the first d features tell about the label."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pro2.estimators.moments import SourceMoments
-from pro2.lab.theory.gaussians import gaussian_kl
-from pro2.linalg.probes import fit_logistic, fit_path
+from pro2.lab.theory.nullspace import check_rows
 from pro2.linalg.moments import encode
+from pro2.linalg.probes import fit_logistic, fit_path
 
 Seed = int | np.random.Generator | None
-
-
-def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Share of a head's length outside the first 1..d features: ||(I - P_k) w|| / ||w||.
-
-    The paper's Lemma 1 bounds the bias of probing k features by this number (times the length of w and the Lipschitz
-    constant of the loss).
-
-    Parameters
-    ----------
-    components : array (d, D)
-        Features as rows in rank order; rows that are not orthonormal are orthonormalised first (spans do not change).
-    heads : array (D,) or (n, D)
-        Optimal target heads.
-
-    Returns
-    -------
-    array (d,) or (n, d)
-        Entry k - 1 belongs to the first k features; never increases along k.
-
-    Examples
-    --------
-    >>> nullspace_norm(np.eye(3), np.array([0.0, 3.0, 4.0])).tolist()
-    [1.0, 0.8, 0.0]
-    """
-    rows, left = _check_rows(components, heads)
-    size = np.linalg.norm(left, axis=-1)
-    if not np.all(size > 0):
-        raise ValueError("heads has a zero vector: it points nowhere, so no part of it can be missing.")
-    curve = []
-    for q in _orthonormal(rows):
-        # subtract instead of summing squares: keeps small norms exact
-        left = left - (left @ q)[..., None] * q
-        curve.append(np.linalg.norm(left, axis=-1) / size)
-    return np.stack(curve, axis=-1)
-
-
-def capture(components: np.ndarray, heads: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Share of each named direction's squared length inside the first 1..d features: 1 - nullspace_norm^2.
-
-    With `oracle_heads` these are the curves of the paper's cumulative figure: a projection is good when both the
-    shortcut and the robust direction are captured early.
-    """
-    return {name: 1.0 - nullspace_norm(components, head) ** 2 for name, head in heads.items()}
-
-
-def oracle_heads(X: np.ndarray, y: np.ndarray, attribute: np.ndarray, l2: float = 0.01) -> dict[str, np.ndarray]:
-    """Shortcut and robust directions of two-class data with a spurious attribute, from labelled target rows.
-
-    "shortcut" is the head fitted where the attribute agrees with the label, "robust" where it does not (the paper's
-    appendix). Both `y` and `attribute` hold two values; their sorted order says which agree.
-    """
-    X = np.asarray(X, dtype=float)
-    codes = encode(y)[1]
-    agree = codes == encode(attribute)[1]
-    if len(np.unique(y)) != 2 or len(np.unique(attribute)) != 2:
-        raise ValueError("y and attribute must hold two values each: agreement is not defined otherwise.")
-    heads = {}
-    for name, rows in (("shortcut", agree), ("robust", ~agree)):
-        if len(np.unique(codes[rows])) < 2:
-            raise ValueError(f"The {name} rows hold one class only; both classes are needed to fit a head.")
-        heads[name] = fit_logistic(X[rows] - X[rows].mean(axis=0), codes[rows], l2).coef
-    return heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +76,7 @@ def adaptation_curves(
     have = int(np.bincount(pool).min())
     if not sizes or sizes[0] < 1 or sizes[-1] > have:
         raise ValueError(f"n_shots must lie in 1..{have} (rows of the rarest class of the pool), got {list(n_shots)}.")
-    rows, X_pool = _check_rows(components, X_pool)
+    rows, X_pool = check_rows(components, X_pool)
     Z, T = X_pool @ rows.T, np.asarray(X_test, dtype=float) @ rows.T
     order = _class_orders(pool, sizes[-1], n_draws, np.random.default_rng(random_state))
     errors = np.empty((n_draws, len(n_features), len(sizes)))
@@ -160,50 +87,6 @@ def adaptation_curves(
             errors[r, :, j] = _error(T, test, fit.coef[r, :, 0], fit.intercept[r, :, 0])
     stderr = errors.std(axis=0, ddof=min(1, n_draws - 1)) / np.sqrt(n_draws)
     return AdaptationCurves(tuple(int(d) for d in n_features), sizes, errors.mean(axis=0), stderr)
-
-
-def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims: int, kl: float) -> np.ndarray:
-    """The paper's bound on the target error under shifted Gaussians: sqrt(1 - d/D) KL + sqrt(d/M).
-
-    Stated up to constants and for a random projection, so read its shape, not its level: the d that minimises it grows
-    with the shift and with the number of target rows. Arguments broadcast.
-    """
-    d, M = np.asarray(n_features, dtype=float), np.asarray(n_target, dtype=float)
-    if np.any(d < 0) or np.any(d > n_dims):
-        raise ValueError(f"n_features must lie in 0..{n_dims} (n_dims), got {n_features}.")
-    if np.any(M < 1):
-        raise ValueError(f"n_target must be at least 1, got {n_target}.")
-    if not kl >= 0:
-        raise ValueError(f"kl must be a number >= 0, got {kl}.")
-    return np.sqrt(1.0 - d / n_dims) * kl + np.sqrt(d / M)
-
-
-def shift_severity(
-    X_source: np.ndarray, y_source: np.ndarray, X_target: np.ndarray, y_target: np.ndarray, shrinkage: float = 0.1
-) -> float:
-    """KL(source || target) of (x, y) in nats, both read as Gaussian classes with one shrunk covariance per domain.
-
-    Parameters
-    ----------
-    shrinkage : float
-        Weight in (0, 1] of the scaled identity in each covariance, so that few target rows are enough for a number.
-    """
-    source = SourceMoments.from_arrays(np.asarray(X_source, dtype=float), y_source)
-    target = SourceMoments.from_arrays(np.asarray(X_target, dtype=float), y_target, classes=source.classes)
-    return moments_severity(source, target, shrinkage)
-
-
-def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
-    """`shift_severity` from the moments alone; both must hold the same classes in the same order."""
-    if not 0 < shrinkage <= 1:
-        raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
-    missing = [c for c, w in zip(source.classes, target.weight) if w == 0]
-    if missing:
-        raise ValueError(f"The target has no row of the classes {missing[:5]}: the KL divergence is infinite.")
-    P, Q = (_shrunk(m.within_covariance(), shrinkage) for m in (source, target))
-    p, q = source.weight / source.weight.sum(), target.weight / target.weight.sum()
-    within = [gaussian_kl(a, P, b, Q) for a, b in zip(source.mean, target.mean)]
-    return float(np.sum(p * (np.array(within) + np.log(p / q))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +138,7 @@ def information_curve(
     l2 : float
         Penalty of the classifier, on features of unit variance.
     """
-    rows, X = _check_rows(components, X)
+    rows, X = check_rows(components, X)
     wanted = tuple(range(1, len(rows) + 1)) if n_features is None else tuple(int(d) for d in n_features)
     if list(wanted) != sorted(wanted):
         raise ValueError(f"n_features must ascend, got {list(wanted)}.")
@@ -275,35 +158,6 @@ def information_curve(
     entropy = float(-np.sum(p * np.log(p)))
     single = np.cumsum(np.maximum(entropy - alone, 0.0))[np.array(wanted) - 1]
     return InformationCurve(wanted, np.maximum.accumulate(np.maximum(entropy - joint, 0.0)), single, entropy)
-
-
-def _check_rows(components: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    rows, vectors = np.asarray(components, dtype=float), np.asarray(vectors, dtype=float)
-    if rows.ndim != 2 or vectors.shape[-1] != rows.shape[1]:
-        raise ValueError(
-            f"components must be (d, D) for vectors of length {vectors.shape[-1]}, got shape {rows.shape}; "
-            "features are rows."
-        )
-    return rows, vectors
-
-
-def _orthonormal(rows: np.ndarray) -> np.ndarray:
-    """Rows whose prefixes span what those of `rows` do; a dependent row becomes zero."""
-    if np.allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-8):
-        return rows
-    Q = np.zeros_like(rows)
-    for i, v in enumerate(rows):
-        size = np.linalg.norm(v)
-        for _ in range(2):
-            v = v - (Q[:i] @ v) @ Q[:i]
-        left = np.linalg.norm(v)
-        if left > 1e-10 * size:
-            Q[i] = v / left
-    return Q
-
-
-def _shrunk(cov: np.ndarray, shrinkage: float) -> np.ndarray:
-    return (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))
 
 
 def _class_orders(codes: np.ndarray, n: int, n_draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Feature bases of the methods that Project and Probe is compared with.
+"""Directions of the methods that Project and Probe is compared with: rows (d, D), the first the most important.
 
 Random, PCA, LDA and PLS give orthonormal rows in rank order like `krylov_basis`; Pro2-NC and Teney et al. train their
 rows jointly and give them unit length but no right angles: redundancy is what sets them apart.
@@ -7,6 +7,7 @@ rows jointly and give them unit length but no right angles: redundancy is what s
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,42 +15,37 @@ from array_api_compat import array_namespace, device, is_numpy_array
 
 from pro2.estimators.moments import SourceMoments
 from pro2.linalg import lapack
-from pro2.linalg.adamw import LEARNING_RATE, STEPS, WEIGHT_DECAY, AdamW
-from pro2.linalg.bases import Basis, _check_request, _complete, _inverse, _orthogonalise, direction_scores
+from pro2.linalg.adamw import STEPS, AdamW
+from pro2.linalg.bases import _check_request, _complete, _inverse, _orthogonalise
 from pro2.linalg.moments import Array
 
 PIECE = 1024  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
 
 
-def random_basis(moments: SourceMoments, n_components: int, seed: int | np.random.Generator | None = None) -> Basis:
+def random_rows(n_components: int, width: int, seed: int | np.random.Generator | None = None) -> np.ndarray:
     """Uniformly random orthonormal rows; a longer basis of the same seed begins with the shorter one."""
-    _check_request(moments, n_components, 0.0)
-    xp = array_namespace(moments.mean)
-    rows = xp.asarray(random_rows(n_components, moments.n_features, seed), device=device(moments.mean))
-    return Basis(rows, direction_scores(rows, moments), n_components)
-
-
-def random_rows(n: int, width: int, seed: int | np.random.Generator | None = None) -> np.ndarray:
-    """The rows of `random_basis`: Gaussian rows, orthonormalised in order."""
-    A = np.random.default_rng(seed).standard_normal((n, width))
-    if n <= 0.9 * width:
+    A = np.random.default_rng(seed).standard_normal((n_components, width))
+    if n_components <= 0.9 * width:
         return lapack.orthonormal_rows(A)
     Q, R = np.linalg.qr(A.T)
     return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
 
 
-def pca_basis(moments: SourceMoments, n_components: int) -> Basis:
+@lru_cache(maxsize=16)
+def shared_random_rows(n_components: int, width: int, seed: int) -> np.ndarray:
+    """The same, kept: they depend on no data, so all data sets of a sweep share them."""
+    rows = random_rows(n_components, width, seed)
+    rows.flags.writeable = False
+    return rows
+
+
+def pca_rows(moments: SourceMoments, n_components: int) -> Array:
     """Principal directions of the source, largest variance first; labels are not used."""
     _check_request(moments, n_components, 0.0)
-    cov = moments.covariance()
-    xp = array_namespace(cov)
-    rows = _complete(xp.zeros((0, moments.n_features), dtype=cov.dtype, device=device(cov)), cov, n_components)
-    variance = xp.sum((rows @ cov) * rows, axis=1)
-    floor = moments.n_features * float(xp.finfo(cov.dtype).eps) * float(xp.max(variance))
-    return Basis(rows, direction_scores(rows, moments), int(xp.sum(xp.astype(variance > floor, xp.int64))))
+    return _completed(_no_rows(moments), moments, n_components)
 
 
-def lda_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> Basis:
+def lda_rows(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> Array:
     """Fisher's discriminants: at most K - 1 directions, then the principal directions of what is left.
 
     Solves B v = rho W v with B the between-class and W the within-class covariance plus ridge * (its mean variance) * I
@@ -60,7 +56,7 @@ def lda_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> 
     C = moments.between_factor()
     MC = _inverse(moments.within_covariance(), ridge) @ C
     values, vectors = xp.linalg.eigh(_symmetric(xp.matrix_transpose(C) @ MC))
-    rows = xp.zeros((0, moments.n_features), dtype=C.dtype, device=device(C))
+    rows = _no_rows(moments)
     for i in range(min(len(moments.classes) - 1, n_components)):
         v, left = _orthogonalise(rows, MC @ vectors[:, -1 - i])
         if float(values[-1 - i]) <= 1e-12 * float(values[-1]) or left <= 1e-10:
@@ -69,7 +65,7 @@ def lda_basis(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> 
     return _completed(rows, moments, n_components)
 
 
-def pls_basis(moments: SourceMoments, n_components: int) -> Basis:
+def pls_rows(moments: SourceMoments, n_components: int) -> Array:
     """Partial least squares on one-hot labels: weights w_a of largest covariance with the deflated labels.
 
     The kernel form needs X'X and X'Y only (Dayal & MacGregor, 1997); for two classes the rows span the Krylov space
@@ -80,8 +76,8 @@ def pls_basis(moments: SourceMoments, n_components: int) -> Basis:
     A = moments.covariance()
     share = (moments.weight / moments.total_weight)[:, None]
     S = xp.matrix_transpose(share * (moments.mean - moments.total_mean()))  # Cov(X, one-hot y), (D, K)
-    rows = xp.zeros((0, moments.n_features), dtype=A.dtype, device=device(A))
-    R, P, size = rows, rows, float(xp.sqrt(xp.sum(S * S)))
+    rows = R = P = _no_rows(moments)
+    size = float(xp.sqrt(xp.sum(S * S)))
     for _ in range(n_components):
         w, left = _orthogonalise(rows, _leading_left(S))
         if left <= 1e-10 or float(xp.sqrt(xp.sum(S * S))) <= 1e-12 * size:
@@ -94,31 +90,22 @@ def pls_basis(moments: SourceMoments, n_components: int) -> Basis:
     return _completed(rows, moments, n_components)
 
 
-def unconstrained_basis(X: Array, y: Array, n_components: int, **options: Any) -> Basis:
-    """Pro2-NC: every row minimises the source log-loss on its own, no constraint between rows.
-
-    Random starts and a fixed number of AdamW steps are all that keeps the rows apart. Options as in `alignment_basis`.
-    """
-    return alignment_basis(X, y, n_components, alignment=0.0, **options)
-
-
-def alignment_basis(
+def alignment_rows(
     X: Array,
     y: Array,
     n_components: int,
-    *,
     alignment: float,
+    *,
     n_classes: int = 2,
     sample_weight: Array | None = None,
     seed: int | np.random.Generator | None = None,
     n_steps: int = STEPS,
-    learning_rate: float = LEARNING_RATE,
-    weight_decay: float = WEIGHT_DECAY,
-) -> Basis:
+) -> Array:
     """Source log-loss of every row plus `alignment` times how well the input gradients of the rows agree.
 
     Teney et al., "Evading the Simplicity Bias", CVPR 2022. X (N, D) is centred by the caller, y holds codes; with more
-    than two classes row i learns class i mod K against the rest. Joint full-batch AdamW as in the Project step.
+    than two classes row i learns class i mod K against the rest. Joint full-batch AdamW as in the Project step. With
+    `alignment` 0 nothing but its random start keeps a row apart from the others: Pro2-NC.
 
     The penalty is the mean over rows i and source points of g_i(x)'g_j(x), averaged over j != i, with g_i the gradient
     of the probability of the predicted class: for a linear row s p (1 - p) w_i, in closed form. It is bounded, unlike
@@ -131,18 +118,13 @@ def alignment_basis(
     c = xp.ones(X.shape[0], dtype=X.dtype, device=device(X)) if sample_weight is None else sample_weight
     c = xp.astype(xp.asarray(c, device=device(X)), X.dtype)
     c = c / xp.sum(c)
-    bound = 1.0 / math.sqrt(X.shape[1])
+    bound = 1.0 / math.sqrt(X.shape[1])  # PyTorch's start for a linear layer
     start = np.random.default_rng(seed).uniform(-bound, bound, (n_components, X.shape[1] + 1))
     W, b = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (start[:, :-1].copy(), start[:, -1].copy()))
-    optimiser = AdamW(learning_rate, weight_decay)
+    optimiser = AdamW()
     for _ in range(n_steps):
         W, b = optimiser.step([W, b], [*_loss_gradient(X, targets, c, W, b, alignment)])
-    rows = xp.astype(W / xp.sqrt(xp.sum(W * W, axis=1, keepdims=True)), xp.float64)
-    # along the rows only: as many features as there are rows tell the scores
-    along = SourceMoments.from_arrays(X @ xp.matrix_transpose(xp.astype(rows, X.dtype)), y, sample_weight,
-                                      classes=range(n_classes))  # fmt: skip
-    eye = xp.eye(n_components, dtype=rows.dtype, device=device(rows))
-    return Basis(rows, direction_scores(eye, along), n_components)
+    return xp.astype(W / xp.sqrt(xp.sum(W * W, axis=1, keepdims=True)), xp.float64)
 
 
 def _loss_gradient(X: Array, T: Array, c: Array, W: Array, b: Array, alignment: float) -> tuple[Array, Array]:
@@ -185,11 +167,13 @@ def _check_training(X: Array, n_components: int, alignment: float, n_steps: int)
         raise ValueError(f"n_steps must be at least 1, got {n_steps}.")
 
 
-def _completed(rows: Array, moments: SourceMoments, n_components: int) -> Basis:
-    informative = int(rows.shape[0])
-    if informative < n_components:
-        rows = _complete(rows, moments.covariance(), n_components)
-    return Basis(rows, direction_scores(rows, moments), informative)
+def _no_rows(moments: SourceMoments) -> Array:
+    xp = array_namespace(moments.mean)
+    return xp.zeros((0, moments.width), dtype=moments.mean.dtype, device=device(moments.mean))
+
+
+def _completed(rows: Array, moments: SourceMoments, n_components: int) -> Array:
+    return rows if rows.shape[0] == n_components else _complete(rows, moments.covariance(), n_components)
 
 
 def _leading_left(S: Array) -> Array:

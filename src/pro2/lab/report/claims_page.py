@@ -1,0 +1,115 @@
+"""The page of claims, and the reports of all plans of a suite beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pro2.lab.experiments.parsing import parse_plan
+from pro2.lab.experiments.plan import Suite
+from pro2.lab.experiments.suite import SUITE
+from pro2.lab.experiments.view import RESULTS, write_json, write_text
+from pro2.lab.report.claims import Finding, judge
+from pro2.lab.report.evidence import shown
+from pro2.lab.report.loading import Results, load_results, read_json
+from pro2.lab.report.names import html_text, markdown_text, slug
+from pro2.lab.report.page import fill_page
+from pro2.lab.report.selection import explain, rules_of
+from pro2.lab.report.write import write_report
+
+
+def write_suite(
+    folder: Path, out: str | Path | None = None, selection: str | None = None, markdown: str | Path | None = None
+) -> Path:
+    """A report for every plan of a suite that has results, and one page that judges the claims; returns that page."""
+    suite = parse_plan(read_json(folder / SUITE), where=str(folder / SUITE))
+    if not isinstance(suite, Suite):
+        raise ValueError(f"{folder / SUITE} is not a suite; it needs a list of plans")
+    names = [name for name in suite.plans if (folder / slug(name) / RESULTS).is_file()]
+    if not names:
+        raise ValueError(f"{str(folder)!r} holds no results of {', '.join(suite.plans)}; run `pro2 sweep` first")
+    out = Path(out) if out is not None else folder / "report"
+    for name in names:
+        write_report(folder / slug(name), out / slug(name), selection, markdown)
+    results = {name: load_results(folder / slug(name)) for name in names}
+    findings = judge(results)
+    write_json(out / "claims.json", [_plain(finding) for finding in findings])
+    if markdown is not None:
+        lines = _markdown(suite, results, findings)
+        write_text(Path(markdown) / f"{slug(suite.name)}.md", "\n".join(lines) + "\n")
+    return write_text(out / "index.html", _html(suite, results, findings))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    claim = finding.claim
+    parts = [part._asdict() for part in finding.parts]
+    return {"says": claim.says, "where": claim.where, "verdict": finding.verdict, "holds_if": claim.holds_if,
+            "command": finding.command, "parts": parts}  # fmt: skip
+
+
+def _chosen(results: Results) -> str:
+    return explain(rules_of(results.plan, results.rows), results.titles)[0] if results.has_accuracy else ""
+
+
+def _markdown(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> Iterator[str]:
+    text = markdown_text
+    yield f"# {text(suite.title or suite.name)}\n"
+    yield "**Settings chosen as the page of each plan says on top;** each claim names its plan and rule below.\n"
+    yield f"{text(suite.description)}\n"
+    command = f"`pro2 sweep {slug(suite.name)}` and `pro2 report OUT --markdown docs/results`"
+    yield f"Written by {command}; not edited. Errors are standard errors over seeds.\n"
+    yield "| claim | verdict |\n|---|---|"
+    for i, finding in enumerate(findings):
+        yield f"| [{text(finding.claim.says)}](#claim-{i + 1}) | {finding.verdict} |"
+    yield ""
+    for i, finding in enumerate(findings):
+        yield from _section(i + 1, finding, results)
+
+
+def _section(number: int, finding: Finding, results: dict[str, Results]) -> Iterator[str]:
+    claim, text = finding.claim, markdown_text
+    yield f"(claim-{number})=\n\n## {text(claim.says)}\n"
+    yield f"**{finding.verdict.capitalize()}.** In the paper: {text(claim.where)}."
+    yield f"A part holds if {text(claim.holds_if)}.\n"
+    if claim.plan not in results:
+        yield f"No results of plan `{claim.plan}` are in this suite.\n"
+    else:
+        yield "| part | found | holds |\n|---|---|---|"
+        yield from (f"| {text(part.what)} | {text(part.number)} | {shown(part.holds)} |" for part in finding.parts)
+        yield f"\n{text(_chosen(results[claim.plan]))} Plan: [{claim.plan}]({claim.plan}.md).\n"
+    yield f"```bash\n{finding.command}\n```\n"
+
+
+def _html(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> str:
+    rows = "".join(
+        f'<tr><td class="text">{html_text(f.claim.says)}</td><td class="text">{html_text(f.verdict)}</td></tr>'
+        for f in findings
+    )
+    links = ", ".join(f'<a href="{slug(name)}/index.html">{html_text(name)}</a>' for name in results)
+    table = f'<div class="table"><table><tbody>{rows}</tbody></table></div><p>Reports: {links}</p>'
+    return fill_page(
+        title=suite.title or suite.name,
+        description=suite.description,
+        rule_name="Settings were chosen as the page of each plan says.",
+        rule_text="Errors are standard errors over seeds.",
+        skips=table,
+        figures="".join(map(_html_section, findings)),
+        table="",
+        plan="\n".join(finding.command for finding in findings),
+        facts="",
+    )
+
+
+def _html_section(finding: Finding) -> str:
+    claim = finding.claim
+    rows = "".join(
+        f'<tr><td class="text">{html_text(p.what)}</td><td class="text">{html_text(p.number)}</td>'
+        f'<td class="text">{shown(p.holds)}</td></tr>'
+        for p in finding.parts
+    )
+    return (
+        f"<h2>{html_text(claim.says)}</h2><p><strong>{html_text(finding.verdict)}</strong>. In the paper: "
+        f"{html_text(claim.where)}. A part holds if {html_text(claim.holds_if)}.</p>"
+        f'<div class="table"><table><tbody>{rows}</tbody></table></div>'
+    )

@@ -1,0 +1,277 @@
+"""The numbers behind the claims: each function reads the results of one plan and gives parts that hold or do not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pro2.lab.experiments.problems import shog_of
+from pro2.lab.report import tables
+from pro2.lab.report.loading import Results
+from pro2.lab.report.selection import Row, rules_of, select
+from pro2.lab.report.tables import Table
+from pro2.lab.theory.bounds import shift_bound
+
+ERRORS = 2.0  # standard errors that a difference needs to count
+FEW = (2, 8)  # labels per class
+MILD, SEVERE = "spurious", "minority"
+
+
+class Part(NamedTuple):
+    """One number of a claim: what it is, the number with its error, whether it holds (None: shown, not judged)."""
+
+    what: str
+    number: str
+    holds: bool | None
+
+
+def points(value: float, error: float) -> str:
+    """A difference of accuracies."""
+    return f"{100 * value:+.1f} ± {100 * error:.1f} points"
+
+
+def differences(results: Results, method: str, baseline: str, most: float = math.inf) -> Table:
+    """Paired differences of one method to another, cell by cell, both with at most so many features."""
+    rules = rules_of(results.plan, results.rows)
+    rows = [r for r in results.rows if r["method"] in (method, baseline) and (r["n_features"] or 0) <= most]
+    return tables.difference_table(rows, rules, baseline)
+
+
+def combined(rows: Iterable[Row]) -> tuple[float, float]:
+    """Mean over cells of a difference, and its standard error; cells are drawn apart from each other."""
+    rows = list(rows)
+    error = math.sqrt(sum((row["standard_error"] or 0.0) ** 2 for row in rows)) / len(rows)
+    return float(np.mean([row["difference"] for row in rows])), error
+
+
+def gain_over_linear_probe(results: Results) -> Iterator[Part]:
+    names = {"": "standardised", "-global": "raw up to one factor", "-unit": "rows of length one"}
+    for ending, scaling in names.items():
+        rows = differences(results, f"pro2{ending}", f"linear-probe{ending}")
+        for shots in sorted({row["shots"] for row in rows}):
+            value, error = combined(row for row in rows if row["shots"] == shots)
+            holds = value - ERRORS * error > 0 and value >= 0.05 if shots in FEW else None
+            yield Part(f"{scaling}, {shots} labels", points(value, error), holds)
+
+
+def best_or_tied(results: Results) -> Iterator[Part]:
+    others = ("random", "linear-probe", "teney")
+    means = tables.overall_table(tables.mean_table(results.rows, rules_of(results.plan, results.rows)))
+    for method in ("pro2", "pro2-adamw"):
+        for data in dict.fromkeys(row["data"] for row in means):
+            mine = [row for row in means if row["data"] == data]
+            yield _against_best(results.titles[method], data, mine, method, others)
+
+
+def _against_best(title: str, data: str, means: Table, method: str, others: tuple[str, ...]) -> Part:
+    """In how many numbers of labels a method is best or tied, and how far it falls behind at worst."""
+    gaps = []
+    for shots in sorted({row["shots"] for row in means}):
+        found = {row["method"]: row for row in means if row["shots"] == shots}
+        best = max((found[name] for name in others if name in found), key=lambda row: row["mean"])
+        error = math.hypot(found[method]["standard_error"], best["standard_error"])
+        gaps.append((found[method]["mean"] - best["mean"], error))
+    tied = [value + ERRORS * error >= 0 for value, error in gaps]
+    worst = min(gaps)
+    return Part(
+        f"{title} on {data}", f"{sum(tied)} of {len(tied)} numbers of labels; at worst {points(*worst)}", all(tied)
+    )
+
+
+def ahead_of_teney(results: Results) -> Iterator[Part]:
+    most = max(row["n_features"] for row in results.rows if row["method"] == "teney")
+    rows = differences(results, "pro2", "teney", most)
+    severe = ((("waterbirds", SEVERE)), ("celeba", SEVERE), ("collages", "fashion"), ("collages", "cifar"))
+    for data, target in severe:
+        yield from _most_labels([r for r in rows if (r["data"], r["target"]) == (data, target)])
+
+
+def _most_labels(rows: Table) -> Iterator[Part]:
+    """Each target with the most labels it has; a difference counts where it is more than its error allows."""
+    for data, target in dict.fromkeys((row["data"], row["target"]) for row in rows):
+        row = max((r for r in rows if (r["data"], r["target"]) == (data, target)), key=lambda r: r["shots"])
+        value, error = row["difference"], row["standard_error"] or 0.0
+        yield Part(f"{data}, {target}, {row['shots']} labels", points(value, error), value - ERRORS * error > 0)
+
+
+def many_classes(results: Results) -> Iterator[Part]:
+    means = tables.mean_table(results.rows, rules_of(results.plan, results.rows))
+    for data, target in dict.fromkeys((row["data"], row["target"]) for row in means):
+        for shots in sorted({row["shots"] for row in means}):
+            found = {r["method"]: r for r in means if (r["data"], r["target"], r["shots"]) == (data, target, shots)}
+            best = max((found[name] for name in ("random", "linear-probe")), key=lambda row: row["mean"])
+            value = found["pro2"]["mean"] - best["mean"]
+            error = math.hypot(found["pro2"]["standard_error"] or 0.0, best["standard_error"] or 0.0)
+            yield Part(f"{data}, {shots} labels", points(value, error), value + ERRORS * error >= 0)
+
+
+def dimension_and_severity(results: Results) -> Iterator[Part]:
+    table = tables.dimension_table(results.rows, rules_of(results.plan, results.rows), ["pro2"])
+    pairs = [("waterbirds", MILD, SEVERE), ("celeba", MILD, SEVERE), ("collages", "mnist", "fashion"),
+             ("collages", "mnist", "cifar"), ("camelyon17", "id-test", "ood-test")]  # fmt: skip
+    for data, mild, severe in pairs:
+        rows = [row for row in table if row["data"] == data]
+        shots = {t: {r["shots"] for r in rows if r["target"] == t} for t in (mild, severe)}
+        common = shots[mild] & shots[severe]
+        if common:
+            at = max(common)
+            best = [_best_dimension([r for r in rows if (r["target"], r["shots"]) == (t, at)]) for t in (mild, severe)]
+            number = f"d = {best[0]} for {mild}, {best[1]} for {severe} ({at} labels)"
+            yield Part(data, number, best[0] < best[1])
+
+
+def _best_dimension(rows: Table) -> int:
+    return int(max(rows, key=lambda row: (row["mean"], -row["n_features"]))["n_features"])
+
+
+def captured_early(results: Results) -> Iterator[Part]:
+    table = tables.nullspace_table(results.rows)
+    for target in ("shortcut", "robust"):
+        found = {r["method"]: r for r in table if (r["target"], r["n_features"]) == (target, 64)}
+        mine, other = found["pro2"]["nullspace_norm"], found["random"]["nullspace_norm"]
+        spread = found["random"]["standard_error"] or 0.0
+        number = f"{mine:.2f} outside the first 64 (random: {other:.2f} ± {spread:.3f})"
+        yield Part(f"{target} direction", number, mine**2 <= 0.5)
+
+
+def ahead_of_random(results: Results) -> Iterator[Part]:
+    rules = rules_of(results.plan, results.rows)
+    rows = [row for row in results.rows if row["n_features"] == 64]
+    yield from _most_labels(tables.difference_table(rows, rules, "random"))
+
+
+def random_projection_rate(results: Results) -> Iterator[Part]:
+    width = max(row["n_features"] for row in results.rows)
+    table = [row for row in tables.nullspace_table(results.rows) if row["method"] == "random"]
+    for target in dict.fromkeys(row["target"] for row in table):
+        mine = [row for row in table if row["target"] == target]
+        off = [abs(row["nullspace_norm"] - math.sqrt(1 - row["n_features"] / width)) for row in mine]
+        yield Part(f"{target} direction", f"at most {max(off):.3f} off, over {len(off)} values of d", max(off) <= 0.02)
+
+
+def orthogonality_helps(results: Results) -> Iterator[Part]:
+    for method in ("pro2-adamw", "pro2"):
+        rows = differences(results, method, "pro2-nc")
+        for data in dict.fromkeys(row["data"] for row in rows):
+            value, error = combined(row for row in rows if row["data"] == data)
+            holds = value - ERRORS * error > 0 if method == "pro2-adamw" else None
+            yield Part(f"{data}, {results.titles[method]}", points(value, error), holds)
+
+
+def celeba_variants(results: Results) -> Iterator[Part]:
+    means = tables.mean_table(results.rows, rules_of(results.plan, results.rows))
+    cells: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
+    for row in means:
+        cells[row["data"], row["target"], row["shots"]][row["method"]] = row["mean"]
+    for data in dict.fromkeys(cell[0] for cell in cells):
+        mine = [found for cell, found in cells.items() if cell[0] == data]
+        best = sum(found["pro2"] >= max(found.values()) for found in mine)
+        teney = sum(found["teney"] >= found["pro2"] for found in mine)
+        number = f"best in {best} of {len(mine)} cells; Teney et al. at least equal in {teney}"
+        yield Part(data, number, best > len(mine) / 2)
+
+
+def better_backbones(results: Results) -> Iterator[Part]:
+    """Data entries of the plan are in the order of their published ImageNet accuracy."""
+    chosen = {(r["target"], r["shots"], r["seed"], r["data"]): r["accuracy"]
+              for r in select(results.rows, rules_of(results.plan, results.rows)) if r["method"] == "pro2"}  # fmt: skip
+    names = [spec.name for spec in results.plan.data]
+    for worse, better in pairwise(names):
+        pairs: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for (target, shots, seed, data), accuracy in chosen.items():
+            if data == better and (target, shots, seed, worse) in chosen:
+                pairs[target, shots].append(accuracy - chosen[target, shots, seed, worse])
+        rows = [
+            {"difference": m["mean"], "standard_error": m["standard_error"]}
+            for m in map(tables.moments, pairs.values())
+        ]
+        value, error = combined(rows)
+        yield Part(f"{better} above {worse}", points(value, error), value - ERRORS * error > 0)
+
+
+def learning_rates(results: Results) -> Iterator[Part]:
+    rows = [row for row in results.rows if row["method"] == "paper"]
+    found: dict[float, dict[Any, float]] = defaultdict(dict)
+    for row in select(rows, rules_of(results.plan, results.rows), keep=("params",)):
+        cell = (row["data"], row["target"], row["shots"], row["seed"])
+        found[float(json.loads(row["params"])["lr"])][cell] = row["accuracy"]
+    means = {rate: float(np.mean(list(cells.values()))) for rate, cells in sorted(found.items())}
+    yield from (Part(f"learning rate {rate:g}", f"{100 * mean:.1f} %", None) for rate, mean in means.items())
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    each = tables.moments([found[high][cell] - found[low][cell] for cell in found[low]])
+    value, error = means[high] - means[low], each["standard_error"] or 0.0
+    yield Part(f"learning rate {high:g} above {low:g}", points(value, error), value <= 0.02)
+
+
+def run_time(results: Results) -> Iterator[Part]:
+    runs, seconds = results.summary["runs"], results.summary["batch_seconds"]
+    hours = seconds / 3600 * 30_000 / max(runs, 1)
+    number = f"{runs} runs in {seconds / 3600:.2f} processor hours: 30,000 in {hours:.2f}"
+    yield Part("all methods of the main comparison", number, hours <= 96)
+
+
+def first_is_discriminant(results: Results) -> Iterator[Part]:
+    table = tables.nullspace_table(results.rows)
+    row = next(r for r in table if (r["method"], r["target"], r["n_features"]) == ("pro2", "id", 1))
+    yield Part("best head of the source", f"{row['nullspace_norm']:.3f} outside", row["nullspace_norm"] <= 0.1)
+
+
+def bias_is_linear(results: Results) -> Iterator[Part]:
+    rules = rules_of(results.plan, results.rows)
+    table = tables.bias_variance_table(
+        tables.dimension_table(results.rows, rules, ["pro2"]), tables.nullspace_table(results.rows)
+    )
+    for target in dict.fromkeys(row["target"] for row in table):
+        found = {r["n_features"]: (r["nullspace_norm"], r["bias"]) for r in table if r["target"] == target}
+        x, y = np.array(list(found.values())).T
+        if np.ptp(x) < 0.2:  # the target whose head is found at once has nothing to say
+            continue
+        line, curve = (_explained(x, y, degree) for degree in (1, 2))
+        bend = "convex" if np.polyfit(x, y, 2)[0] > 0 else "concave"
+        yield Part(f"target {target}", f"line {line:.2f}, parabola {curve:.2f} ({bend}) of the variance", line >= 0.95)
+
+
+def _explained(x: np.ndarray, y: np.ndarray, degree: int) -> float:
+    left = y - np.polyval(np.polyfit(x, y, degree), x)
+    return float(1 - np.var(left) / np.var(y))
+
+
+def bound_picks_dimension(results: Results) -> Iterator[Part]:
+    shog, width = shog_of(results.plan.data[0]), max(row["n_features"] or 0 for row in results.rows)
+    table = tables.dimension_table(results.rows, rules_of(results.plan, results.rows), ["pro2"])
+    sizes = sorted({row["n_features"] for row in table})
+    for target in dict.fromkeys(row["target"] for row in table):
+        near, picked, best = [], [], []
+        for shots in sorted({row["shots"] for row in table}):
+            bound = shift_bound(np.array(sizes), 2 * shots, width, shog.kl(target))
+            picked.append(sizes[int(np.argmin(bound))])
+            best.append(_best_dimension([r for r in table if (r["target"], r["shots"]) == (target, shots)]))
+            near.append(0.5 <= picked[-1] / best[-1] <= 2)
+        number = f"picks d = {_range(picked)}, best d = {_range(best)}; near in {sum(near)} of {len(near)}"
+        yield Part(f"target {target} (KL {shog.kl(target):.1f})", number, sum(near) >= len(near) / 2)
+
+
+def _range(values: list[int]) -> str:
+    return f"{min(values)}" if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def theorem_holds(results: Results) -> Iterator[Part]:
+    table = tables.bound_table(results.rows)
+    below = sum(row["excess_risk"] <= row["bound"] for row in table)
+    yield Part("measured risk below the bound", f"in {below} of {len(table)} cells", below == len(table))
+    informative = [row for row in table if not row["vacuous"]]
+    least = min((row["shots"] for row in informative), default=None)
+    least_text = "at no number of labels" if least is None else f"from {least} labels per class on"
+    number = f"in {len(informative)} of {len(table)} cells ({least_text})"
+    yield Part("bound below the risk of not looking", number, len(informative) == len(table))
+
+
+def shown(value: Any) -> str:
+    """Yes, no, or nothing where a number is only shown."""
+    return {True: "yes", False: "no", None: ""}[value]

@@ -1,0 +1,148 @@
+"""How far apart source and target are, and the paper's bounds on the target error.
+
+Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Theorem 1 and the corollary for Gaussians.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pro2.estimators.moments import SourceMoments
+from pro2.lab.theory.gaussians import gaussian_kl
+
+
+@dataclass(frozen=True)
+class RiskBound:
+    """The two parts of `risk_bound`, in units of the loss."""
+
+    bias: float
+    variance: float
+
+    @property
+    def total(self) -> float:
+        return self.bias + self.variance
+
+
+def risk_bound(
+    missed: float,
+    radius: float,
+    projected_radius: float,
+    n_target: int,
+    *,
+    delta: float = 0.05,
+    lipschitz: float = 1.0,
+    loss_bound: float | None = None,
+) -> RiskBound:
+    """Theorem 1 with its constants: excess risk of the norm-bounded probe on d features, with probability 1 - delta.
+
+    bias = L R ||(I - P_d) w*|| and variance = 2 L R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)). The paper hides the
+    constants and bounds R_d by sqrt(d) ||x||_inf. The first term of the variance is twice the Rademacher complexity of
+    the unit ball (Kakade et al., 2008), the second is Hoeffding's inequality for the probe and for the best head in
+    the span (Bartlett & Mendelson, 2002).
+
+    Parameters
+    ----------
+    missed : float
+        ||(I - P_d) w*||, where w* is the best head of length at most one.
+    radius, projected_radius : float
+        Largest length R of a row, and R_d of a row projected on the d features.
+    n_target : int
+        M, labelled target rows.
+    delta : float
+        Probability that the bound fails, in (0, 1).
+    lipschitz : float
+        L, of the loss in the logit: 1 for log-loss.
+    loss_bound : float, optional
+        B, the largest loss; log(1 + exp(R)), that of log-loss, by default.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}.")
+    if n_target < 1:
+        raise ValueError(f"n_target must be at least 1, got {n_target}.")
+    B = math.log1p(math.exp(radius)) if loss_bound is None else loss_bound
+    complexity = 2.0 * lipschitz * projected_radius / math.sqrt(n_target)
+    return RiskBound(
+        lipschitz * radius * missed, complexity + 2.0 * B * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
+    )
+
+
+def norm_bounded_probe(Z: np.ndarray, y: np.ndarray, radius: float = 1.0, tol: float = 1e-7) -> np.ndarray:
+    """The probe that Theorem 1 speaks of: w (..., d) of least mean log-loss among ||w|| <= radius, no intercept.
+
+    Z (..., M, d) and y (..., M) in {0, 1}; leading axes are problems. Accelerated projected gradient steps with
+    restarts, until no entry moves by more than `tol`.
+    """
+    Z, sign = np.asarray(Z, dtype=float), 2.0 * np.asarray(y) - 1.0
+    M = Z.shape[-2]
+    # log-loss bends by at most 1/4 of the squared logit
+    step = 4.0 * M / np.maximum(np.linalg.norm(Z, ord=2, axis=(-2, -1)) ** 2, 1e-300)[..., None]
+    w = np.zeros((*Z.shape[:-2], Z.shape[-1]))
+    at, t = w, 1.0
+    for _ in range(100_000):
+        margin = sign * (Z @ at[..., None])[..., 0]
+        slope = -np.squeeze((sign / (1.0 + np.exp(np.clip(margin, -700, 700))))[..., None, :] @ Z, axis=-2) / M
+        new = at - step * slope
+        new = new * np.minimum(1.0, radius / np.maximum(np.linalg.norm(new, axis=-1, keepdims=True), 1e-300))
+        if np.max(np.abs(new - at), initial=0.0) <= tol:
+            return new
+        uphill = np.sum((at - new) * (new - w)) > 0
+        following = 1.0 if uphill else 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+        at = new if uphill else new + ((t - 1.0) / following) * (new - w)
+        w, t = new, following
+    raise RuntimeError("the norm-bounded probe did not converge in 100,000 steps")
+
+
+def mean_log_loss(Z: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Mean log-loss of heads w (..., d) without intercept on rows Z (n, d), labels y in {0, 1}: (...)."""
+    return np.asarray(np.logaddexp(0.0, -(w @ Z.T) * (2.0 * y - 1.0)).mean(axis=-1))
+
+
+def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims: int, kl: float) -> np.ndarray:
+    """The paper's bound on the target error under shifted Gaussians: sqrt(1 - d/D) KL + sqrt(d/M).
+
+    Stated up to constants and for a random projection, so read its shape, not its level: the d that minimises it grows
+    with the shift and with the number of target rows. Arguments broadcast.
+    """
+    d, M = np.asarray(n_features, dtype=float), np.asarray(n_target, dtype=float)
+    if np.any(d < 0) or np.any(d > n_dims):
+        raise ValueError(f"n_features must lie in 0..{n_dims} (n_dims), got {n_features}.")
+    if np.any(M < 1):
+        raise ValueError(f"n_target must be at least 1, got {n_target}.")
+    if not kl >= 0:
+        raise ValueError(f"kl must be a number >= 0, got {kl}.")
+    return np.sqrt(1.0 - d / n_dims) * kl + np.sqrt(d / M)
+
+
+def shift_severity(
+    X_source: np.ndarray, y_source: np.ndarray, X_target: np.ndarray, y_target: np.ndarray, shrinkage: float = 0.1
+) -> float:
+    """KL(source || target) of (x, y) in nats, both read as Gaussian classes with one shrunk covariance per domain.
+
+    Parameters
+    ----------
+    shrinkage : float
+        Weight in (0, 1] of the scaled identity in each covariance, so that few target rows are enough for a number.
+    """
+    source = SourceMoments.from_arrays(np.asarray(X_source, dtype=float), y_source)
+    target = SourceMoments.from_arrays(np.asarray(X_target, dtype=float), y_target, classes=source.classes)
+    return moments_severity(source, target, shrinkage)
+
+
+def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
+    """`shift_severity` from the moments alone; both must hold the same classes in the same order."""
+    if not 0 < shrinkage <= 1:
+        raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
+    missing = [c for c, w in zip(source.classes, target.weight) if w == 0]
+    if missing:
+        raise ValueError(f"The target has no row of the classes {missing[:5]}: the KL divergence is infinite.")
+    P, Q = (_shrunk(m.within_covariance(), shrinkage) for m in (source, target))
+    p, q = source.weight / source.weight.sum(), target.weight / target.weight.sum()
+    within = [gaussian_kl(a, P, b, Q) for a, b in zip(source.mean, target.mean)]
+    return float(np.sum(p * (np.array(within) + np.log(p / q))))
+
+
+def _shrunk(cov: np.ndarray, shrinkage: float) -> np.ndarray:
+    return (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))

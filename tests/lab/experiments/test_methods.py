@@ -1,0 +1,179 @@
+"""What methods share and what sets them apart inside a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pro2.lab.baselines import create_baseline
+from pro2.lab.experiments import parse_plan
+from pro2.lab.experiments.expand import expand
+from pro2.lab.experiments.methods import ESTIMATORS, find_method, prepare_method, prepared_keys
+from pro2.lab.experiments.plan import MethodSpec, Plan
+from pro2.lab.experiments.problems import load_problems
+from pro2.lab.experiments.run import run_sweep
+from pro2.lab.experiments.view import read_view
+from pro2.tables.shifts import draw
+
+from .conftest import write_birds
+
+
+def _plan(values: dict[str, Any], **changes: Any) -> Plan:
+    plan = parse_plan({**values, "baseline": None, **changes})
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def _rows(plan: Plan, out: Path, data: Path) -> list[dict[str, Any]]:
+    summary = run_sweep(plan, out, data=data)
+    assert summary.n_failed == 0
+    return read_view(out).to_pylist()
+
+
+@pytest.mark.parametrize("name", [n for n in ESTIMATORS if find_method(MethodSpec("m", n, "m")).grid and n != "pro2"])
+def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder: Path, plan_values: Any) -> None:
+    """One registry: the batched way and the estimator's own `fit` see the same features."""
+    plan = _plan(plan_values, methods=[{"method": name}], n_features=[4])
+    problems, _ = load_problems(plan.data, table_folder)
+    problem, batch = problems["birds"], expand(plan, problems)[0][0]
+    key = prepared_keys(batch)[0]
+    features = prepare_method(problem, key)
+    X = problem.X[problem.source]
+    params = {} if name == "linear-probe" else {"n_components": 4, "random_state": key.start}
+    model = create_baseline(name, **params).fit(X, problem.y[problem.source])
+    expected = (X - model.mean_) / model.scale_
+    expected = expected if name == "linear-probe" else expected @ model.components_.T
+    np.testing.assert_allclose(features.transform(X, 4), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["pro2", "random", "pca", "linear-probe"])
+def test_untuned_is_the_estimator_itself(method: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    plan = _plan(plan_values, methods=[{"method": method, "untuned": True, "params": {"scale": "unit"}}], shots=[6],
+                 seeds=[0])  # fmt: skip
+    if method == "random":
+        plan = _plan(plan_values, methods=[{"method": method, "untuned": True, "params": {"random_state": 0}}],
+                     shots=[6], seeds=[0])  # fmt: skip
+    problem = load_problems(plan.data, table_folder)[0]["birds"]
+    params = {"random_state": 0} if method == "random" else {"scale": "unit"}
+    model = ESTIMATORS[method](**params).fit(problem.X[problem.source], problem.y[problem.source])
+    for row in _rows(plan, tmp_path / "out", table_folder):
+        drawn = draw(problem.y, problem.targets[row["target"]], 6, 0, n_val=5)
+        adapted = model.adapt(problem.X[drawn.few], problem.y[drawn.few])
+        score = adapted.score(problem.X[drawn.rest], problem.y[drawn.rest])
+        assert row["accuracy"] == pytest.approx(score, abs=1.5 / len(drawn.rest))
+        assert row["n_features"] is row["l2"] is None
+
+
+def test_seeds_share_as_many_starts_as_asked_for(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    trained = {"method": "teney", "starts": 2, "n_features": [3], "l2": [0.1]}
+    plan = _plan(plan_values, methods=[trained], seeds=[0, 1, 2, 3], shots=[4])
+    problems, _ = load_problems(plan.data, table_folder)
+    keys = prepared_keys(expand(plan, problems)[0][0])
+    assert [key.start for key in keys] == [0, 1]
+    rows = _rows(plan, tmp_path / "two", table_folder)
+    one = _rows(_plan(plan_values, methods=[{**trained, "starts": 1}], seeds=[0, 1, 2, 3], shots=[4]),
+                tmp_path / "one", table_folder)  # fmt: skip
+    even = [(a["accuracy"], b["accuracy"]) for a, b in zip(rows, one) if a["seed"] % 2 == 0]
+    odd = [(a["accuracy"], b["accuracy"]) for a, b in zip(rows, one) if a["seed"] % 2 == 1]
+    assert all(a == b for a, b in even)
+    assert any(a != b for a, b in odd)
+
+
+def test_what_depends_on_its_size_is_trained_for_each(table_folder: Path, plan_values: Any) -> None:
+    adamw = {"method": "pro2", "name": "a", "params": {"solver": "adamw"}}
+    plan = _plan(plan_values, methods=["teney", "pro2-nc", adamw, "pro2"])
+    problems, _ = load_problems(plan.data, table_folder)
+    sizes = {b.method.name: [k.size for k in prepared_keys(b)] for b in expand(plan, problems)[0]}
+    assert sizes == {"teney": [1, 3, 12], "pro2-nc": [12], "a": [12], "pro2": [12]}
+
+
+def test_the_paper_s_basis_is_nested_up_to_its_optimiser_s_rounding(table_folder: Path, plan_values: Any) -> None:
+    """QR goes in order, so what comes later changes nothing before it: one training serves every number of features."""
+    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}])
+    problems, _ = load_problems(plan.data, table_folder)
+    key = prepared_keys(expand(plan, problems)[0][0])[0]
+    large, small = (prepare_method(problems["birds"], key._replace(size=size)).components for size in (12, 4))
+    cosine = np.sum(large[:4] * small, axis=1) / np.linalg.norm(large[:4], axis=1) / np.linalg.norm(small, axis=1)
+    assert np.all(cosine > 0.98)
+
+
+def test_two_rules_of_one_method_share_their_runs(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    both = [{"method": "pro2"}, {"method": "pro2", "name": "loo", "selection": "support"}]
+    plan = _plan(plan_values, methods=both)
+    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
+    rows = read_view(tmp_path / "out").to_pylist()
+    assert len(rows) == 2 * summary.n_done
+    assert all(row["support_loss"] is not None for row in rows)
+    assert [r["accuracy"] for r in rows if r["method"] == "loo"] == [
+        r["accuracy"] for r in rows if r["method"] == "pro2"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["knn", "gp", "boosting"])
+def test_any_learner_on_the_features(kind: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    methods = [{"method": "pro2", "name": f"pro2-{kind}", "params": {"probe": kind}}, {"method": "random", "name": "r",
+               "params": {"probe": kind}}]  # fmt: skip
+    plan = _plan(plan_values, methods=methods, shots=[30], seeds=[0], n_features=[2, 12])
+    rows = _rows(plan, tmp_path / "out", table_folder)
+    assert len(rows) == 2 * 3 * 2
+    assert all(row["l2"] is None and 0 <= row["worst_group"] <= row["accuracy"] <= 1 for row in rows)
+    mine = [r["accuracy"] for r in rows if r["target"] == "spurious" and r["method"] == f"pro2-{kind}"]
+    assert np.mean(mine) > 0.8
+
+
+def test_an_unknown_probe_is_a_failure_that_says_so(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"probe": "oracle"}}])
+    assert run_sweep(plan, tmp_path / "out", data=table_folder).n_failed > 0
+    assert "expected 'newton' (exact), 'adamw'" in (tmp_path / "out" / "failures.json").read_text()
+
+
+def test_groups_are_measured_where_the_table_has_them(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    with_groups = _rows(_plan(plan_values), tmp_path / "groups", table_folder)
+    assert all(0 <= row["worst_group"] <= row["accuracy"] for row in with_groups)
+    data = [{"name": "birds", "table": "birds.npz", "source": "split == 0", "targets": {"later": "split == 2"}}]
+    without = _rows(_plan(plan_values, data=data), tmp_path / "none", table_folder)
+    assert all(row["worst_group"] is None for row in without)
+    named = _rows(_plan(plan_values, data=[{**data[0], "group": "place"}]), tmp_path / "named", table_folder)
+    assert all(row["worst_group"] is not None for row in named)
+
+
+def test_a_table_that_is_optional_may_be_absent(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    gone = {**plan_values["data"][0], "name": "gone", "table": "gone.npz", "optional": True}
+    plan = _plan(plan_values, data=[*plan_values["data"], gone])
+    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
+    assert [(s.data, s.reason.startswith("its table gone.npz is not in")) for s in summary.skips] == [("gone", True)]
+    with pytest.raises(ValueError, match=r"gone.*say in which folder"):
+        run_sweep(_plan(plan_values, data=[gone]), tmp_path / "none", data=table_folder)
+
+
+def test_a_short_class_gives_what_it_has(plan_values: Any, tmp_path: Path) -> None:
+    """Sixty-two classes with one short class: no cell is lost."""
+    rng = np.random.default_rng(0)
+    y = np.r_[np.arange(1240) % 62, np.repeat(np.arange(61), 6), [61, 61]]
+    X = rng.normal(size=(len(y), 10)) + 3 * rng.normal(size=(62, 10))[y]
+    np.savez(tmp_path / "many.npz", embeddings=X.astype(np.float32), y=y, split=(np.arange(len(y)) >= 1240).astype(int))
+    data = [{"name": "many", "table": "many.npz", "source": "split == 0", "targets": {"later": "split == 1"}}]
+    base = {"data": data, "methods": ["pro2"], "shots": [2, 5], "n_features": [8], "l2": [0.1], "validation": 0,
+            "selection": "oracle", "min_test": 1}  # fmt: skip
+    assert (
+        "label 61 has 2 rows" in run_sweep(_plan(plan_values, **base), tmp_path / "skip", data=tmp_path).skips[0].reason
+    )
+    rows = _rows(_plan(plan_values, **base, short="take"), tmp_path / "take", tmp_path)
+    assert {row["shots"] for row in rows} == {2, 5}
+    assert {row["n_test"] for row in rows if row["shots"] == 5} == {61 * 1 + 1}
+
+
+def test_groups_are_part_of_the_key(table_folder: Path, plan_values: Any) -> None:
+    def keys() -> set[str]:
+        data = [{**plan_values["data"][0], "targets": {"later": "split == 2"}}]
+        plan = _plan(plan_values, data=data)
+        return {k for b in expand(plan, load_problems(plan.data, table_folder)[0])[0] for k in b.flat_keys}
+
+    before = keys()
+    with np.load(table_folder / "birds.npz") as table:
+        place = table["place"]
+    write_birds(table_folder / "birds.npz", place=np.roll(place, 1))
+    assert not keys() & before
