@@ -1,4 +1,4 @@
-"""Laws of the averaged head: weights, leave-one-out, importances of rows, screening, and when it is the paper's probe."""
+"""Laws of the averaged head: weights, leave-one-out, importances of rows, and when it is the paper's probe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_weights_of_all_members_of_all_frames_sum_to_one():
     head = make_average(priors, *make_target())
     assert head.converged
     assert head.members == [
-        (p.name, m) for p in priors for k in (0.0, 0.5) for m in p.family.members() if m.ranked == k
+        (p.name, m) for p in priors for k in p.family.ranked for m in p.family.members() if m.ranked == k
     ]
     assert head.weights.sum() == pytest.approx(1.0)
     assert len(head.weights) == len(head.loo) == len(head.members)
