@@ -56,6 +56,7 @@ class Labels(NamedTuple):
 
 def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the rows that are left, in order, and their total weights."""
+    X = X + 0.0  # minus zero is zero
     at: dict[bytes, int] = {}
     total: dict[int, float] = {}
     for i in np.flatnonzero(weight > 0):

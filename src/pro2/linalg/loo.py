@@ -69,7 +69,7 @@ def _inverse(xp: Any, values: Array) -> Array:
 def typical_curvature(P: Array, weight: Array) -> Array:
     """Geometric mean over rows of their curvature, (..., J): sure rows hardly bend the loss, and they count, too."""
     xp = array_namespace(P)
-    h = xp.log(xp.maximum(losses.mean_curvature(P), xp.full_like(P[..., 0], float(xp.finfo(P.dtype).tiny))))
+    h = xp.log(xp.maximum(losses.mean_curvature(P), xp.full_like(P[..., 0], float(xp.finfo(P.dtype).smallest_normal))))
     return xp.exp(xp.sum(weight[..., None] * h, axis=-2) / xp.sum(weight, axis=-1)[..., None])
 
 

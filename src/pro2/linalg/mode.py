@@ -68,17 +68,19 @@ class Rows(NamedTuple):
 def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
     """Coordinates of rows A (..., M, p) with weights c (..., M)."""
     xp = array_namespace(A)
-    mean = None
+    mean, noise = None, 0.0 * xp.sum(c, axis=-1, keepdims=True)
     if intercept:
         mean = (c[..., None, :] @ A) / xp.sum(c, axis=-1)[..., None, None]
         A = A - mean
+        # what rounding leaves of equal rows about their mean is no direction
+        noise = xp.sum(c, axis=-1, keepdims=True) * xp.sum((FORGET * _eps(xp, A) * mean) ** 2, axis=-1)
     M, p = A.shape[-2:]
     if p <= M:
-        turn = _leading(xp.matrix_transpose(A * c[..., None]) @ A, inverse=False)
+        turn = _leading(xp.matrix_transpose(A * c[..., None]) @ A, noise, inverse=False)
         phi = A @ turn
     else:
         S, gram = xp.sqrt(c)[..., None], A @ xp.matrix_transpose(A)
-        turn = S * _leading(S * gram * xp.matrix_transpose(S), inverse=True)
+        turn = S * _leading(S * gram * xp.matrix_transpose(S), noise, inverse=True)
         phi = gram @ turn
     energy, r = xp.sum(c[..., None] * phi * phi, axis=-2), phi.shape[-1]
     free = xp.zeros(r, dtype=phi.dtype, device=device(phi))
@@ -86,21 +88,28 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         one = xp.ones_like(phi[..., :1])
         phi = xp.concat([phi, one], axis=-1)
         energy = xp.concat([energy, xp.sum(c, axis=-1, keepdims=True) + 0.0 * energy[..., :1]], axis=-1)
-        free = xp.concat([free, xp.ones_like(one[(0,) * (one.ndim - 1)])])
+        free = xp.concat([free, xp.ones(1, dtype=phi.dtype, device=device(phi))])
     return Rows(phi, energy, free, c, turn, A, mean)
 
 
-def _leading(G: Array, *, inverse: bool) -> Array:
-    """Eigenvectors of G with energy; scaled by its inverse root, so that A' of them has unit length, if asked for."""
+def _leading(G: Array, noise: Array, *, inverse: bool) -> Array:
+    """Eigenvectors of G with energy above that of noise (..., 1).
+
+    They are scaled by its inverse root, so that A' of them has unit length, if asked for.
+    """
     xp = array_namespace(G)
     values, vectors = xp.linalg.eigh(G)
-    floor = FORGET * G.shape[-1] * float(xp.finfo(G.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
-    there = values > floor
+    floor = FORGET * G.shape[-1] * _eps(xp, G) * xp.max(values, axis=-1, keepdims=True)
+    there = values > xp.maximum(floor, noise)
     scale = 1.0 / xp.sqrt(xp.where(there, values, xp.ones_like(values))) if inverse else xp.ones_like(values)
     vectors = vectors * xp.where(there, scale, xp.zeros_like(scale))[..., None, :]
     # directions without energy are zero columns; where all problems lack them they need not be carried along
     kept = int(xp.max(xp.sum(xp.astype(there, xp.int64), axis=-1)))
     return vectors[..., vectors.shape[-1] - max(kept, 1) :]
+
+
+def _eps(xp: Any, like: Array) -> float:
+    return float(xp.finfo(like.dtype).eps)
 
 
 class Mode(NamedTuple):
@@ -144,7 +153,7 @@ def find_mode(
         On `Mode.residual`.
     """
     problem = _Problem.of(rows, Y, offset, precision, tol)
-    at = problem.start()
+    at = problem.start(rows.free)
     worst = array_namespace(at.value).full_like(at.value, float("inf"))
     at, residual, n_iter = _descend(problem, at, at.value == at.value, worst, 0, max_iter)
     return Mode(at.B, at.F, at.P, residual, residual <= tol, n_iter)
@@ -235,12 +244,14 @@ class _Problem:
         offset, prior = self.xp.take(self.offset, some, axis=-2), self.xp.take(self.prior, some, axis=-1)
         return _Problem(self.phi, self.c, self.Y, self.energy, offset, prior, self.tol)
 
-    def start(self) -> _Point:
+    def start(self, free: Array) -> _Point:
+        """Zero, but for a free intercept, which takes the mean offset away: far out the loss has no curvature."""
         xp = self.xp
         r, lead = self.phi.shape[-1], (self.total[..., None, None] + 0.0 * self.offset[..., :1, :, :]).shape
         B = xp.zeros((*lead[:-3], r, *lead[-2:]), dtype=self.phi.dtype, device=device(self.phi))
         F = self.offset + xp.zeros((*lead[:-3], 1, 1, 1), dtype=B.dtype, device=device(B))
-        return self._at(B, F)
+        level = xp.sum(self.c * F, axis=-3, keepdims=True) / self.total[..., None, None]
+        return self._at(B - free[:, None, None] * level, F - xp.max(free) * level)
 
     def _at(self, B: Array, F: Array) -> _Point:
         xp = self.xp
@@ -274,13 +285,15 @@ class _Problem:
         z = left / D
         d, now = z, _dot(xp, left, z)
         # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
-        enough = xp.minimum(xp.maximum(residual, 0.3 * self.tol / residual), 0.1 + 0.0 * residual)
+        worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
+        enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
         goal = enough**2 * now
         x, Fx = xp.zeros_like(d), xp.zeros_like(at.F)
         for _ in range(MOST_INNER):
             Fd = self.up(d)
             Hd = self.prior[..., None] * d + self.down(self.c * losses.curvature_times(at.P, Fd))
-            a = _ratio(xp, now, _dot(xp, d, Hd))[..., None, :, None]
+            # what has reached its goal rests: beyond it there is rounding only, which a flat direction blows up
+            a = xp.where(now > goal, _ratio(xp, now, _dot(xp, d, Hd)), xp.zeros_like(now))[..., None, :, None]
             x, Fx, left = x + a * d, Fx + a * Fd, left - a * Hd
             z = left / D
             then, now = now, _dot(xp, left, z)

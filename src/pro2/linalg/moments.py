@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, is_cupy_array, is_numpy_array, is_torch_array
 
 from pro2.linalg import lapack
 
@@ -174,11 +174,10 @@ def host(x: Array) -> np.ndarray:
     """A NumPy copy of any Array-API array, wherever it lives."""
     if is_numpy_array(x) or not is_array_api_obj(x):
         return np.asarray(x)
-    if hasattr(x, "detach"):
-        x = x.detach()
-    if device(x) != "cpu":
-        x = to_device(x, "cpu")
-    return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
+    if is_torch_array(x):
+        return np.asarray(x.detach().cpu())
+    # CuPy copies only where it is asked to; JAX and the strict standard do it by themselves
+    return np.asarray(x.get() if is_cupy_array(x) else x)
 
 
 def _check_rows(X: Array, y: Array) -> None:

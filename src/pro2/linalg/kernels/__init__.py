@@ -111,7 +111,7 @@ def solve_penalties(
         for i in np.argsort(l2)[::-1]:
             penalty = np.full(n, float(l2[i]))
             newton(*here, penalty, tol, max_iter, True, v, intercept, kkt, np.empty(n, np.int64))
-            leave_out(here[0], y[part], c[part], offset[part], penalty, v, intercept, value)
+            leave_out(here[0], y[part], *here[1:], penalty, v, intercept, value)
             theta[part, i], b[part, i], loss[part, i] = v, intercept, value
             open_[part] |= ~(kkt <= tol)
 

@@ -32,17 +32,19 @@ FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has h V -> 1: keep the
 
 
 @njit(nogil=True, cache=True)
-def loo_range(Z: Any, y: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, loss: Any) -> None:
+def loo_range(
+    Z: Any, y: Any, soft: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, loss: Any
+) -> None:  # fmt: skip
     """Fill loss (T,): sum_i c_i log-loss of row i under a probe without it, one Newton step from theta (T, p) and b.
 
-    Z (T, M, p); y (labels 0 or 1), c and offset (T, M); l2 (T,). A row leaves with all of its weight.
+    Z (T, M, p); y (labels 0 or 1), what was fitted to, c and offset (T, M); l2 (T,). A row leaves with all of its weight.
     """
     here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
     solved, totals = np.zeros((H.shape[1], TILE, WIDTH)), np.zeros((1, WIDTH))
     for first in range(0, len(Z), WIDTH):
         for k in range(WIDTH):
             i = min(first + k, len(Z) - 1)
-            fill(k, i, Z, y, c, offset, here, rows)
+            fill(k, i, Z, soft, c, offset, here, rows)
             state[L2, k], state[B, k] = l2[i], b[i]
             for j in range(Z.shape[2]):
                 columns[THETA, j, k] = theta[i, j]
@@ -50,6 +52,9 @@ def loo_range(Z: Any, y: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, 
         derivatives(here, rows, columns, state, H, panel)
         factorise(H, state)
         direction(H, columns, state)
+        for k in range(WIDTH):  # it was fitted to `soft`, and is judged by y
+            for m in range(Z.shape[1]):
+                rows[Y, m, k] = y[min(first + k, len(Z) - 1), m]
         _leave_out(here, rows, columns, state, H, solved, totals)
         for k in range(min(WIDTH, len(Z) - first)):
             loss[first + k] = totals[0, k]

@@ -1,13 +1,13 @@
-"""Laws of the probe solvers: equal to scikit-learn, batch = single, path = point, and finite on hard inputs."""
+"""Laws of probes: equal to scikit-learn, batch = single, path = point, weights = repetition, finite on hard inputs."""
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from pro2.linalg.probes import fit_logistic, fit_path
+from pro2.linalg import probes
 from pro2.linalg.moments import host
-
-from .backends import BACKENDS, to
+from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
+from tests.linalg.backends import BACKENDS, to
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def sklearn_fit(Z, y, l2, **options):
 @pytest.mark.parametrize("l2", [1e-3, 0.1, 10.0])
 def test_equals_sklearn(rng, K, M, p, l2):
     Z, y = problem(rng, M, p, K)
-    ours, theirs = fit_logistic(Z, y, l2, n_classes=K), sklearn_fit(Z, y, l2)
+    ours, theirs = fit_logistic(Z, y, l2, n_classes=K, tol=1e-11), sklearn_fit(Z, y, l2)
     np.testing.assert_allclose(np.atleast_2d(ours.coef), theirs.coef_, atol=1e-6)
     shift = np.atleast_1d(ours.intercept) - theirs.intercept_
     np.testing.assert_allclose(shift, shift.mean() if K > 2 else 0, atol=1e-6)
@@ -80,6 +80,19 @@ def test_weights_are_repetitions_and_zero_is_absence(rng, K, p):
 
 @pytest.mark.parametrize("K", [2, 3])
 @pytest.mark.parametrize("p", [4, 30])
+def test_fractional_weights_are_parts_of_a_row_and_their_scale_is_nothing(rng, K, p):
+    Z, y = problem(rng, 15, p, K)
+    w = rng.uniform(0.1, 2.0, 15)
+    whole = fit_logistic(Z, y, 0.1, n_classes=K, sample_weight=w)
+    split = fit_logistic(np.vstack([Z, Z]), np.r_[y, y], 0.1, n_classes=K, sample_weight=np.r_[0.3 * w, 0.7 * w])
+    scaled = fit_logistic(Z, y, 0.1, n_classes=K, sample_weight=1e-3 * w)
+    for other in (split, scaled):
+        np.testing.assert_allclose(other.coef, whole.coef, atol=1e-7)
+        np.testing.assert_allclose(other.intercept, whole.intercept, atol=1e-7)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [4, 30])
 def test_prior_mean_is_where_a_strong_penalty_ends(rng, K, p):
     Z, y = problem(rng, 15, p, K)
     w0 = rng.normal(size=p if K == 2 else (K, p))
@@ -96,6 +109,29 @@ def test_separable_data_converges(rng, p, l2):
     fit = fit_logistic(Z, y, l2)
     assert fit.converged
     assert ((Z @ fit.coef + fit.intercept > 0) == y).all()
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("centre", [1e2, 1e4, 1e6])
+def test_columns_far_from_the_origin_are_solved_with_and_without_a_prior_mean(rng, K, centre):
+    """A column around 100 once stopped at a residual of 0.51 in silence."""
+    Z, y = problem(rng, 40, 5, K)
+    far = Z.copy()
+    far[:, 2] += centre
+    w0 = rng.normal(size=5 if K == 2 else (K, 5))
+    for prior in (None, w0):
+        near, moved = (fit_logistic(A, y, 0.1, n_classes=K, prior_mean=prior) for A in (Z, far))
+        assert moved.converged
+        np.testing.assert_allclose(moved.coef, near.coef, atol=1e-6)
+
+
+def test_two_classes_as_softmax_are_the_logistic(rng):
+    """Two heads at half the distance: twice the penalty."""
+    Z, y = problem(rng, 20, 4)
+    one = fit_logistic(Z, y, 0.1)
+    soft = probes.Problem(Z, np.eye(2)[y], np.full(20, 1 / 20), None, 3, 1e-9, 100).solve_one(np.asarray(0.2))
+    np.testing.assert_allclose(soft.coef[1] - soft.coef[0], one.coef, atol=1e-7)
+    np.testing.assert_allclose(soft.intercept[1] - soft.intercept[0], one.intercept, atol=1e-7)
 
 
 @pytest.mark.parametrize("K", [2, 3])
@@ -167,6 +203,57 @@ def test_impossible_penalties_are_refused(rng, l2):
         fit_logistic(*problem(rng, 6, 2), l2)
 
 
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("M", [3, 20])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_all_prefixes_at_once_equal_one_after_the_other(monkeypatch, rng, M, backend, K):
+    Z, y = to(backend, rng.normal(size=(4, M, 30)), rng.integers(0, K, (4, M)))
+    fast = fit_path(Z, y, [30, 1, 7, 7], [1e-2, 1.0], n_classes=K)
+    monkeypatch.setattr(probes, "STACKED", 0)
+    slow = fit_path(Z, y, [30, 1, 7, 7], [1e-2, 1.0], n_classes=K)
+    assert tuple(fast.coef.shape) == (4, 4, 2, *([30] if K == 2 else [K, 30]))
+    np.testing.assert_allclose(host(fast.coef), host(slow.coef), atol=1e-6)
+    np.testing.assert_allclose(host(fast.intercept), host(slow.intercept), atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("M", [12, 70])
+def test_penalties_may_come_in_any_order(rng, M, K):
+    Z, y = problem(rng, M, 40, K)
+    order, penalties = [2, 0, 3, 1], [1e-2, 0.1, 1.0, 30.0]
+    whole = fit_path(Z, y, [5, 40], penalties, n_classes=K)
+    mixed = fit_path(Z, y, [5, 40], [penalties[i] for i in order], n_classes=K)
+    np.testing.assert_allclose(mixed.coef, whole.coef[:, order], atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("p", [4, 40])
+def test_penalties_of_many_targets_are_the_path_of_each(rng, K, p):
+    Z, y = rng.normal(size=(6, 12, p)), np.tile(np.arange(12) % K, (6, 1))
+    w, w0 = rng.integers(1, 3, y.shape).astype(float), rng.normal(size=p if K == 2 else (K, p))
+    coef, intercept, loss = loo_penalties(Z, y, [0.1, 1.0], n_classes=K, sample_weight=w, prior_mean=w0)
+    for t in range(6):
+        fit, scores = loo_path(Z[t], y[t], [p], [0.1, 1.0], n_classes=K, sample_weight=w[t], prior_mean=w0)
+        np.testing.assert_allclose(coef[t], fit.coef[0], atol=1e-6)
+        np.testing.assert_allclose(intercept[t], fit.intercept[0], atol=1e-6)
+        np.testing.assert_allclose(loss[t], probes.loo_loss(scores, y[t], K, w[t])[0], atol=1e-6)
+
+
+def test_an_unfinished_fit_says_so(rng):
+    Z, y = problem(rng, 30, 5)
+    fit = fit_logistic(Z, y, 1e-6, max_iter=1)
+    assert not fit.converged
+    assert fit.kkt > 1e-9
+
+
 def test_impossible_prefixes_are_refused(rng):
     with pytest.raises(ValueError, match=r"prefix lengths in 1\.\.2"):
         fit_path(*problem(rng, 6, 2), [1, 3], [0.1])
+
+
+def test_wrong_shapes_and_class_numbers_are_refused(rng):
+    Z, y = problem(rng, 6, 2)
+    with pytest.raises(ValueError, match=r"Z must be \(..., M, p\)"):
+        fit_logistic(Z, y[:-1], 0.1)
+    with pytest.raises(ValueError, match="n_classes must be at least 2"):
+        fit_logistic(Z, y, 0.1, n_classes=1)

@@ -9,8 +9,8 @@ pytest.importorskip("numba")
 
 from numba import njit
 
-from pro2.linalg.fused_numba import solve_range
-from pro2.linalg.lanes_numba import WIDTH, absolute, load, logistic, smallest, store
+from pro2.linalg.kernels.lanes import WIDTH, absolute, load, logistic, smallest, store
+from pro2.linalg.kernels.lanes_newton import solve_range
 
 
 @njit
