@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo test fuzz browser lint types imports docs pictures bench results clean
+.PHONY: demo test fuzz browser lint types imports docs package pictures bench results clean
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,17 @@ imports: $(VENV)/.dev
 docs: $(VENV)/.dev
 	rm -rf docs/api # pages of names that are gone
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
+
+# What a user would get: the wheel, checked, installed into an environment with nothing else, and its demo.
+package:
+	rm -rf dist build/package
+	$(PYTHON) -m venv build/package
+	build/package/bin/pip install --quiet --disable-pip-version-check build twine
+	build/package/bin/python -m build --outdir dist .
+	build/package/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --clear build/package
+	build/package/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build/package && bin/pro2 demo --out demo && test -s demo/demo.html
 
 # screenshots of the labelling page for the documentation, in Chromium
 pictures: $(VENV)/.dev browser

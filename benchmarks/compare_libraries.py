@@ -193,7 +193,7 @@ def measure(task: Task, method: Method, seeds: int) -> Measured:
             for seed in range(seeds):
                 few = draw(task.y, rows, n, seed)
                 started = time.process_time()
-                if predict is None or "few labels" in method.uses:  # one fit a target for those that see no label
+                if predict is None or "few labels" in method.uses:  # one fit per target for those that see no label
                     with contextlib.redirect_stdout(None):  # ADAPT prints shapes
                         predict = adapt(task.X[few.few], task.y[few.few], task.X[rows])
                     elapsed = time.process_time() - started

@@ -41,7 +41,7 @@ def made(M: int, D: int = 1024) -> Problem:
 
 
 def waterbirds_rows() -> Callable[[int], Problem]:
-    """M / 2 rows a class of the balanced target, on the first 1,024 directions of the source."""
+    """M / 2 rows per class of the balanced target, on the first 1,024 directions of the source."""
     from real_tasks import waterbirds
 
     from pro2 import Projection

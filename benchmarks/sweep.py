@@ -1,4 +1,4 @@
-"""A sweep of the `main` shape (about 30,000 runs, D = 1280) against one fit a run: the paper's AdamW, and scikit-learn.
+"""A sweep of the `main` shape (about 30,000 runs, D = 1280) against one fit per run: paper's AdamW, scikit-learn.
 
 Ours is the whole `run_sweep`: opening tables, fits on source (bases of four methods, one of them trained by gradient
 steps), probes, evaluation, log and Parquet file. The others are timed on a sample of the same runs in the same process,

@@ -23,6 +23,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
@@ -30,6 +31,7 @@ extensions = [
     "plain_docstrings",
     "mathml",
     "command_pages",
+    "overview",
 ]
 
 exclude_patterns = ["_build", "_extensions", "**/README.md"]
@@ -53,6 +55,7 @@ html_css_files = ["pro2.css"]
 html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
+viewcode_line_numbers = True
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 pygments_style = "friendly"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -66,8 +69,9 @@ sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
     "filename_pattern": r"[/\\]plot_",
-    "ignore_pattern": r"__init__\.py$" if HAS_ENCODER else r"__init__\.py$|plot_3_text\.py$",
+    "ignore_pattern": r"image_to_class_onnx\.py$" if HAS_ENCODER else r"image_to_class_onnx\.py$|plot_3_text\.py$",
     "capture_repr": (),
+    "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

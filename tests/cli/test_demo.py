@@ -44,8 +44,33 @@ def test_demo_prints_a_table_and_saves_figure_and_rows(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d")])
     assert result.exit_code == 0, result.output
     assert "Target accuracy" in result.output
+    assert "source head" in result.output
+    assert "Next: pro2 fit" in result.output
+    page = (tmp_path / "d" / "demo.html").read_text()
+    assert page.count("<svg") == 7
+    assert "With 2 labels per class Pro2 is right on" in page
+    assert "$" not in page
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "d" / "collages.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 4 * 3 * 2
+    assert len(rows) == 4 * 4 * 3 * 2
     assert all(0 <= float(r["accuracy"]) <= 1 for r in rows)
+
+
+def test_demo_needs_no_matplotlib_and_speaks_json(tmp_path, monkeypatch):
+    import json
+    import sys
+
+    from pro2.cli import demo
+    from pro2.cli.main import app
+
+    monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["figure"] is None
+    assert told["page"] == str(tmp_path / "demo.html")
+    assert len(told["accuracy"]) == 4 * 4 * 3 * 2
+    assert not (tmp_path / "demo.png").exists()

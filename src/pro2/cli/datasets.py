@@ -3,71 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pro2.cli.completion import complete_datasets
+from pro2.cli.journey import AsJson, tell
 
 if TYPE_CHECKING:
     from pro2.lab.datasets import DataSet
 
 app = typer.Typer(help="List data sets, check a folder against the official layout.", invoke_without_command=True)
-Name = Annotated[str, typer.Argument(help="Name of a data set, see `pro2 datasets`.")]
+Name = Annotated[str, typer.Argument(help="Name of a data set, see `pro2 datasets`.", autocompletion=complete_datasets)]
 
 
 @app.callback()
-def list_all(context: typer.Context) -> None:
+def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List the data sets."""
     if context.invoked_subcommand is not None:
         return
     from pro2.lab.datasets import get_dataset, list_datasets
 
-    for name in list_datasets():
-        typer.echo(f"{name:<18} {get_dataset(name).title}")
-    typer.echo(
-        "\nHow to get one, and its licence: pro2 datasets show NAME. What a folder lacks: pro2 datasets check NAME ROOT"
+    titles = {name: get_dataset(name).title for name in list_datasets()}
+    advice = (
+        "How to get one, and its licence: pro2 datasets show NAME. What a folder lacks: pro2 datasets check NAME ROOT"
     )
+    tell(titles, [*(f"{name:<18} {title}" for name, title in titles.items()), "", advice], as_json)
 
 
 @app.command()
-def show(name: Name) -> None:
+def show(name: Name, as_json: AsJson = False) -> None:
     """Say how to obtain a data set and what its folder looks like."""
     from pro2.lab.datasets import get_dataset
 
     data = get_dataset(name)
-    for key in ("name", "title", "licence", "obtain", "layout", "label", "group"):
-        typer.echo(f"{key:<8} {getattr(data, key)}")
-    for split, count in data.published.items():
-        typer.echo(f"{'rows':<8} {split}: {count:,}")
+    facts = {key: getattr(data, key) for key in ("name", "title", "licence", "obtain", "layout", "label", "group")}
+    rows = [f"{'rows':<8} {split}: {count:,}" for split, count in data.published.items()]
+    tell({**facts, "rows": dict(data.published)}, [*(f"{k:<8} {v}" for k, v in facts.items()), *rows], as_json)
 
 
 @app.command()
 def check(
     name: Name,
     root: Annotated[Path, typer.Argument(help="Folder of the data set, or its parent.")],
+    as_json: AsJson = False,
 ) -> None:
     """Say exactly what is missing in a folder; exit status 1 if anything is."""
     from pro2.lab.datasets import get_dataset
 
     data = get_dataset(name)
     report = data.check(root)
-    for line in report.missing:
-        typer.echo(f"missing: {line}")
-    for line in report.notes:
-        typer.echo(f"note: {line}")
+    found: dict[str, Any] = {"complete": report.ok, "missing": list(report.missing), "notes": list(report.notes)}
+    lines = [*(f"missing: {line}" for line in report.missing), *(f"note: {line}" for line in report.notes)]
+    if report.ok:
+        facts, more = _summary(data, root)
+        found, lines = found | facts, lines + more
+    tell(found, lines, as_json)
     if not report.ok:
         raise typer.Exit(1)
-    _summary(data, root)
 
 
-def _summary(data: DataSet, root: Path) -> None:
+def _summary(data: DataSet, root: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a complete folder holds, as values and as lines."""
     images = data.load(root)
-    typer.echo(f"complete: {len(images):,} images in {images.root}")
+    facts: dict[str, Any] = {"images": len(images), "root": str(images.root), "source": None, "targets": None}
+    lines = [f"complete: {len(images):,} images in {images.root}"]
     if data.label not in images.columns:
-        typer.echo("no labels: put the images of each class into a folder of its own")
-        return
-    typer.echo(f"source: {len(data.source_rows(images.columns)):,} rows")
-    for target, rows in data.targets(images.columns).items():
-        typer.echo(f"target {target}: {len(rows):,} rows")
+        return facts, [*lines, "no labels: put the images of each class into a folder of its own"]
+    targets = {name: len(rows) for name, rows in data.targets(images.columns).items()}
+    facts |= {"source": len(data.source_rows(images.columns)), "targets": targets}
+    lines.append(f"source: {facts['source']:,} rows")
+    return facts, lines + [f"target {name}: {n:,} rows" for name, n in targets.items()]
 
 
 @app.command("make-collages")
@@ -78,9 +84,11 @@ def make(
     seed: Annotated[int, typer.Option(help="Equal seeds give equal files.")] = 0,
     n_source: Annotated[int, typer.Option(help="Collages in the source.")] = 51200,
     n_target: Annotated[int, typer.Option(help="Collages in each of the four targets.")] = 10240,
+    as_json: AsJson = False,
 ) -> None:
     """Make the 4-way Collages from the official files of its four parts."""
     from pro2.lab.datasets.collage_maker import make_collages
 
     made = make_collages(raw, out, style, seed, n_source, n_target)
-    typer.echo(f"made {n_source + 4 * n_target:,} collages in {made}")
+    n = n_source + 4 * n_target
+    tell({"out": str(made), "collages": n}, [f"made {n:,} collages in {made}"], as_json)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pro2.cli.journey import AsJson, tell
+
+WHAT = """Real digit images, four to a collage: in the source all four tell the class, in each of four targets only one.
+1. Learn ranked features from 2,000 labelled source rows.
+2. Adapt to each target with 2, 8 and 32 labels per class, ten draws each, and score on all other rows.
+3. Repeat with Gaussians, where the best answer is known."""
+NEXT = (
+    ("pro2 fit source.arrow --label y --out model.safetensors", "the same on a table of your own"),
+    ("pro2 embed photos/ --out pool.arrow", "make such a table from images; needs pip install 'pro2[lite]'"),
+    ("pro2 demo --label", "label images in the browser; needs pip install 'pro2[label,lite]'"),
+)
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure and the rows behind it.")] = Path("pro2-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the page, the figure and the rows behind them.")] = Path(
+        "pro2-demo"
+    ),
     images: Annotated[
         bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2\\[lite]).")
     ] = False,
@@ -19,6 +33,7 @@ def demo(
         bool, typer.Option("--label", help="Label real images in the browser (needs pro2\\[label,lite]).")
     ] = False,
     browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
 
@@ -26,7 +41,7 @@ def demo(
     """
     from rich.console import Console
 
-    console = Console()
+    console = Console(quiet=as_json)
     out.mkdir(parents=True, exist_ok=True)
     if label:
         from pro2.cli.label import check_installed, demo_page
@@ -39,15 +54,31 @@ def demo(
 
         images_demo(out, console)
         return
+    console.print(WHAT, highlight=False)
     collages, shog = _measure(console)
     _print_collages(console, collages)
     _print_shog(console, shog)
-    _write_rows(out / "collages.csv", collages)
-    _write_rows(out / "shog.csv", shog)
-    from pro2.lab.report.demo import plot_demo
+    files = _write(out, collages, shog)
+    if as_json:
+        tell({**files, "accuracy": collages, "gaussians": shog}, [], as_json)
+    console.print(f"\nOpen [bold]{files['page']}[/] in a browser. The rows behind it: {', '.join(files['rows'])}")
+    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
 
-    figure = plot_demo(collages, shog, out / "demo.png")
-    console.print(f"\nFigure: [bold]{figure}[/]   rows: {out / 'collages.csv'}, {out / 'shog.csv'}")
+
+def _write(out: Path, collages: Sequence[dict[str, Any]], shog: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The rows, the page, and a figure where matplotlib is installed."""
+    from pro2.lab.report.demo_page import write_demo_page
+    from pro2.lab.report.tables import write_csv
+
+    write_csv(out / "collages.csv", collages)
+    write_csv(out / "shog.csv", shog)
+    page = write_demo_page(collages, shog, out / "demo.html", NEXT)
+    figure = None
+    if find_spec("matplotlib"):
+        from pro2.lab.report.demo import plot_demo
+
+        figure = str(plot_demo(collages, shog, out / "demo.png"))
+    return {"page": str(page), "figure": figure, "rows": [str(out / "collages.csv"), str(out / "shog.csv")]}
 
 
 def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -100,10 +131,3 @@ def _print_shog(console: Any, rows: Sequence[dict[str, Any]]) -> None:
             table.add_row(target if n == min(r["n_shots"] for r in rows) else "", str(n), *text)
         table.add_section()
     console.print(table)
-
-
-def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

@@ -77,10 +77,10 @@ def _lines(found: Diagnosis) -> list[str]:
         each = found.loo_accuracy
         lines.append(f"adapted           {each.value:.1%} right  [{each.low:.1%}, {each.high:.1%}]  leaving one out")
     lines += [
-        f"{n:>6.0f} a class    {a:.1%} ± {s:.1%}  measured"
+        f"{n:>6.0f} per class  {a:.1%} ± {s:.1%}  measured"
         for n, a, s in zip(found.n_shots, found.accuracy, found.stderr)
     ]
     lines += [
-        f"{n:>6} a class    {e.value:.1%}  [{e.low:.1%}, {e.high:.1%}]  extrapolated" for n, e in found.expected.items()
+        f"{n:>6} per class  {e.value:.1%}  [{e.low:.1%}, {e.high:.1%}]  extrapolated" for n, e in found.expected.items()
     ]
     return lines + [f"note: {note}" for note in found.notes]

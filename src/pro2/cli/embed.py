@@ -1,4 +1,4 @@
-"""`pro2 embed`: images to an embedding table."""
+"""`pro2 embed`: images or texts to an embedding table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pro2.cli.errors import visible
+from pro2.cli.completion import complete_backbones, complete_datasets
+from pro2.cli.journey import AsJson, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ class Runtime(enum.StrEnum):
 
 
 def embed(
-    images: Annotated[
+    rows: Annotated[
         Path | None,
         typer.Argument(help="Folder of images, a .csv/.tsv/.parquet list, or a Hugging Face data set on disk."),
     ] = None,
@@ -59,53 +60,53 @@ def embed(
         "table.arrow"
     ),
     backbone: Annotated[
-        str, typer.Option("--backbone", "-b", help="[runtime:]model[@layer]; `--list` shows the short names.")
-    ] = "efficientnet-lite0",
-    text: Annotated[str | None, typer.Option(help="Embed this column of a .csv list, not images.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="A data set of the package, with --root.")] = None,
+        str | None,
+        typer.Option(
+            "--backbone",
+            "-b",
+            help="runtime:model@layer, or a short name (`--list`); efficientnet-lite0 for images and minilm for text "
+            "by default.",
+            autocompletion=complete_backbones,
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Embed the texts in this column of a list, not images.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A data set of the package, with --root.", autocompletion=complete_datasets)
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the data set, or of a list's paths.")] = None,
     path_column: Annotated[str | None, typer.Option(help="The list's column with paths.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     runtime: Annotated[Runtime, typer.Option(help="What computes on a CPU.")] = Runtime.auto,
-    batch_size: Annotated[str, typer.Option(help="Images per call of the network, or auto.")] = "auto",
+    batch_size: Annotated[str, typer.Option(help="Rows per call of the network, or auto.")] = "auto",
     dtype: Annotated[DType, typer.Option(help="How embeddings are stored.")] = DType.float32,
     engine: Annotated[Engine, typer.Option(help="This process, or a Ray cluster.")] = Engine.local,
     ray_address: Annotated[str | None, typer.Option(help="Cluster to join; by default one is started here.")] = None,
     ray_workers: Annotated[int | None, typer.Option(help="Models to run at once on the cluster.")] = None,
-    on_error: Annotated[OnError, typer.Option(help="A bad image ends the run, or is left out.")] = OnError.stop,
+    on_error: Annotated[
+        OnError, typer.Option(help="A bad image or empty text ends the run, or is left out.")
+    ] = OnError.stop,
     max_pixels: Annotated[int | None, typer.Option(help="Refuse larger images before decoding them.")] = None,
     follow_links: Annotated[bool, typer.Option(help="Accept symbolic links that lead out of the root.")] = False,
     force: Annotated[bool, typer.Option(help="Replace the table; discard unfinished work of another run.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the short backbone names and stop.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Turn images into an embedding table, once.
+    """Turn images or texts into an embedding table, once.
 
     Interrupt it at any moment and run the same command again: it goes on where it stopped.
     """
-    from pro2.embed import create_backbone, list_backbones, open_images
-    from pro2.embed.extract import extract
+    from pro2.embed import create_backbone, list_backbones
+    from pro2.embed.extract import check_out, extract
     from pro2.embed.images import MAX_PIXELS
+    from pro2.embed.text import BACKBONE as TEXT_BACKBONE
 
     if show_list:
-        typer.echo("\n".join(list_backbones()))
-        return
-    if text is not None and images is not None:
-        from pro2.embed.text import embed_text
-
-        with Report(Console(stderr=True), "texts") as report:
-            table = embed_text(images, text, out, progress=report)
-        typer.echo(f"{out}: {len(table)} rows, {table.provenance['backbone']}, written")
-        return
-    if (images is None) == (dataset is None):
-        raise ValueError("give either a folder or list of images, or --dataset with --root; found both or neither")
-    if images is not None:
-        found: Images = open_images(images, root=root, path_column=path_column, follow_links=follow_links)
-    else:
-        from pro2.lab.datasets import open_dataset
-
-        found = open_dataset(str(dataset), root, follow_links)
+        return tell({"backbones": list_backbones()}, list_backbones(), as_json)
+    check_out(out)
+    found = _open(rows, text, dataset, root, path_column, follow_links)
+    backbone = backbone or (TEXT_BACKBONE if text is not None else "efficientnet-lite0")
     network = create_backbone(backbone, device, runtime.value)
-    report = Report(Console(stderr=True))
+    report = Report(Console(stderr=True), "images" if text is None else "texts")
     with report, _kept_on_interrupt(report, out):
         done = extract(
             found,
@@ -119,7 +120,28 @@ def embed(
             engine=_engine(engine, backbone, device, runtime.value, ray_address, ray_workers),
             progress=report,
         )
-    _summary(done, network.spec.name)
+    return _summary(done, network.spec.name, report.unit, as_json)
+
+
+def _open(
+    rows: Path | None, text: str | None, dataset: str | None, root: Path | None, path_column: str | None, links: bool
+) -> Images:
+    """The rows that the arguments name: texts of a list, images, or a data set of the package."""
+    if (rows is None) == (dataset is None):
+        raise ValueError("give either a folder or list of rows, or --dataset with --root; found both or neither")
+    if text is not None:
+        if rows is None or root is not None or path_column is not None:
+            raise ValueError("--text goes with a list; --dataset, --root and --path-column are for images")
+        from pro2.embed.text import open_texts
+
+        return open_texts(rows, text)
+    if rows is not None:
+        from pro2.embed import open_images
+
+        return open_images(rows, root=root, path_column=path_column, follow_links=links)
+    from pro2.lab.datasets import open_dataset
+
+    return open_dataset(str(dataset), root, links)
 
 
 @contextlib.contextmanager
@@ -129,7 +151,11 @@ def _kept_on_interrupt(report: Report, out: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         now = report.now
-        kept = f"{now.done} of {now.total} images are embedded and kept in {out}.parts" if now else "no image was lost"
+        kept = (
+            f"{now.done} of {now.total} {report.unit} are embedded and kept in {out}.parts"
+            if now
+            else "nothing was lost"
+        )
         raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to go on") from None
 
 
@@ -155,13 +181,15 @@ def _engine(
     return ray_shards(backbone, device, runtime, address, workers)
 
 
-def _summary(done: Extraction, backbone: str) -> None:
-    state = "already complete" if done.was_complete else "written"
-    typer.echo(visible(f"{done.path}: {done.n_rows} rows, {backbone}, {state}"))
-    if done.skipped:
-        from pro2.embed.extract import skipped_file
+def _summary(done: Extraction, backbone: str, unit: str, as_json: bool) -> None:
+    from pro2.embed.extract import skipped_file
 
-        typer.echo(visible(f"{len(done.skipped)} images were left out; {skipped_file(done.path)} says why"))
+    state = "already complete" if done.was_complete else "written"
+    lines = [f"{done.path}: {done.n_rows} rows, {backbone}, {state}"]
+    if done.skipped:
+        lines.append(f"{len(done.skipped)} {unit} were left out; {skipped_file(done.path)} says why")
+    facts = {"out": str(done.path), "rows": done.n_rows, "backbone": backbone, "was_complete": done.was_complete}
+    tell(facts | {"resumed": done.resumed, "left_out": done.skipped}, lines, as_json)
 
 
 class Report:
@@ -171,7 +199,7 @@ class Report:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._unit, self._last = unit, -1
+        self.unit, self._last = unit, -1
         self.now: Progress | None = None
         self._bar: Bar | None = None
         if console.is_terminal:
@@ -191,7 +219,7 @@ class Report:
     def __call__(self, now: Progress) -> None:
         """Show how far it is."""
         self.now = now
-        rate = f"{now.rate:.1f} {self._unit}/s" if now.rate else ""
+        rate = f"{now.rate:.1f} {self.unit}/s" if now.rate else ""
         if self._bar:
             self._bar.update(self._task, completed=now.done, total=now.total, rate=rate)
             return
@@ -201,7 +229,7 @@ class Report:
             left = f", {(now.total - now.done) / now.rate:.0f} s left" if now.rate and now.done < now.total else ""
             resumed = f" ({now.resumed} from an earlier run)" if now.resumed and not now.rate else ""
             print(
-                f"{now.done}/{now.total} {self._unit}{resumed}{', ' + rate if rate else ''}{left}",
+                f"{now.done}/{now.total} {self.unit}{resumed}{', ' + rate if rate else ''}{left}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +13,11 @@ from pro2.cli.journey import (
     Embedding,
     Force,
     Labels,
+    Spreadsheet,
     TableFile,
     Verify,
     Where,
+    check_out,
     check_table,
     labelled_rows,
     labels_of,
@@ -30,19 +33,29 @@ if TYPE_CHECKING:
     from pro2.estimators.evaluation import Estimate, Evaluation
     from pro2.tables.embeddings import EmbeddingTable
 
+ENDS = 10  # of a long list: so many of the best and of the worst are shown
+MATRIX = 12  # classes whose confusion matrix fits on a terminal
+
 
 def evaluate(
     adapted: AdaptedFile,
     table: TableFile,
     label: Annotated[str | None, typer.Option("--label", "-y", help="Column of the label.")] = None,
     labels: Labels = None,
+    source: Annotated[
+        Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
+    ] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
     ] = None,
     where: Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write all groups, classes and confusions to this .csv.")
+    ] = None,
     embedding: Embedding = None,
     verify: Verify = True,
+    spreadsheet: Spreadsheet = True,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -50,20 +63,47 @@ def evaluate(
 
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals.
     """
-    from pro2.estimators.evaluation import evaluate as measure
-
     if label is None and not labels:
         raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
+    if out is not None:
+        _check_csv(out, force)
     classifier = load_estimator(adapted, "predict", "evaluate")
+    before = None if source is None else _source_head(source, classifier)
     whole = open_table(table, where, embedding, verify)
     check_table(classifier, whole, table, force)
     rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
     groups = _groups(rows, group) if group else None
     with working(f"evaluating {len(rows)} rows"):
-        proba = classifier.predict_proba(rows.embeddings)
-        result = measure(y, proba, classifier.classes_, groups, confidence=confidence)
-    left_out = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
-    tell({"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}, left_out + _lines(result), as_json)
+        result = _measure(classifier, rows, y, groups, confidence)
+        head = None if before is None else _measure(before, rows, y, groups, confidence)
+    if out is not None:
+        _write(out, result, head, spreadsheet, force)
+    found = {"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}
+    found |= {"source_head": None if head is None else head.to_dict(), "out": None if out is None else str(out)}
+    notes = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
+    tell(found, [*notes, *_lines(result, head, out)], as_json)
+
+
+def _check_csv(out: Path, force: bool) -> None:
+    if out.suffix.lower() != ".csv":
+        raise ValueError(f"--out {out} must end in .csv")
+    check_out(out, force)
+
+
+def _source_head(path: Path, classifier: Any) -> Any:
+    """The model that a classifier was adapted from; another one would be a comparison of nothing."""
+    import numpy as np
+
+    model = load_estimator(path, "adapt", "evaluate --source")
+    if model.n_features_in_ != classifier.n_features_in_ or not np.array_equal(model.classes_, classifier.classes_):
+        raise ValueError(f"--source {path} has other classes or another width; give the model that was adapted")
+    return model
+
+
+def _measure(classifier: Any, rows: EmbeddingTable, y: Any, groups: Any, confidence: float) -> Evaluation:
+    from pro2.estimators.evaluation import evaluate as measure
+
+    return measure(y, classifier.predict_proba(rows.embeddings), classifier.classes_, groups, confidence=confidence)
 
 
 def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
@@ -77,34 +117,84 @@ def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
     return objects([", ".join(row) for row in zip(*texts)])
 
 
-def _lines(result: Evaluation) -> list[str]:
+def _lines(result: Evaluation, head: Evaluation | None, out: Path | None) -> list[str]:
     level = f"{result.confidence:.0%}"
-    lines = [
-        f"accuracy           {_percent(result.accuracy)}   ({level} intervals, {result.accuracy.n} rows)",
-        f"balanced accuracy  {_percent(result.balanced_accuracy)}",
-        f"calibration (ECE)  {_plain(result.ece)}",
-        f"log-loss           {_plain(result.log_loss)}",
+    figures = [
+        ("accuracy", _percent, result.accuracy, head and head.accuracy),
+        ("balanced accuracy", _percent, result.balanced_accuracy, head and head.balanced_accuracy),
+        ("calibration (ECE)", _plain, result.ece, head and head.ece),
+        ("log-loss", _plain, result.log_loss, head and head.log_loss),
     ]
+    lines = [] if head is None else [f"{'':<18} {'adapted':<24} source head"]
+    lines += [
+        f"{name:<18} {show(each):<24} {show(before)}" if before else f"{name:<18} {show(each)}"
+        for name, show, each, before in figures
+    ]
+    at = 0 if head is None else 1
+    lines[at] += f"   ({level} intervals, {result.accuracy.n} rows)"
     if result.worst_group is not None:
-        lines.append(f"worst group        {_percent(result.group_accuracy[result.worst_group])}   {result.worst_group}")
-        lines += ["", "group", *_rows(result.group_accuracy)]
-    lines += ["", "class", *_rows(result.class_accuracy)]
-    return [*lines, "", "confusion matrix (row = true class, column = predicted)", *_matrix(result)]
+        worst = result.group_accuracy[result.worst_group]
+        lines.append(f"{'worst group':<18} {_percent(worst)}   {result.worst_group}")
+        lines += ["", "group", *_rows(result.group_accuracy, head.group_accuracy if head else None, "groups", out)]
+    lines += ["", "class", *_rows(result.class_accuracy, head.class_accuracy if head else None, "classes", out), ""]
+    return lines + (_matrix(result) if len(result.classes) <= MATRIX else _confusions(result))
 
 
-def _rows(parts: dict[str, Estimate]) -> list[str]:
-    width = max(map(len, parts))
-    return [f"  {name:<{width}}  {_percent(each)}   {each.n} rows" for name, each in parts.items()]
+def _rows(parts: dict[str, Estimate], before: dict[str, Estimate] | None, kind: str, out: Path | None) -> list[str]:
+    """Every part of a few; of many the worst and the best."""
+    ranked = list(parts) if len(parts) <= 2 * ENDS else sorted(parts, key=lambda name: parts[name].value)
+    width = max(len(name) for name in (ranked if len(parts) <= 2 * ENDS else ranked[:ENDS] + ranked[-ENDS:]))
+
+    def line(name: str) -> str:
+        beside = f"   source head {before[name].value:6.1%}" if before else ""
+        return f"  {name:<{width}}  {_percent(parts[name])}   {parts[name].n} rows{beside}"
+
+    if len(parts) <= 2 * ENDS:
+        return [line(name) for name in ranked]
+    where = f"in {out}" if out else "with --out FILE.csv or --json"
+    rest = f"  ... {len(parts) - 2 * ENDS} more {kind} between the worst {ENDS} and the best {ENDS}: {where}"
+    return [*map(line, ranked[:ENDS]), rest, *map(line, ranked[-ENDS:])]
 
 
 def _matrix(result: Evaluation) -> list[str]:
     names = [str(each) for each in result.classes]
     width = max(map(len, [*names, *(str(n) for row in result.confusion for n in row)]))
-    head = " " * (width + 2) + "  ".join(f"{name:>{width}}" for name in names)
     return [
-        head,
+        "confusion matrix (row = true class, column = predicted)",
+        " " * (width + 2) + "  ".join(f"{name:>{width}}" for name in names),
         *(f"{name:>{width}}  " + "  ".join(f"{n:>{width}}" for n in row) for name, row in zip(names, result.confusion)),
     ]
+
+
+def _confusions(result: Evaluation) -> list[str]:
+    """A matrix of 200 classes says nothing on a terminal: the most frequent mistakes do."""
+    mistakes = sorted(_mistakes(result), key=lambda each: -each[2])
+    shown = [f"  {n:>6}  {true} taken for {predicted}" for true, predicted, n in mistakes[:ENDS]]
+    return [f"most frequent of {len(mistakes)} kinds of mistake", *shown]
+
+
+def _mistakes(result: Evaluation) -> list[tuple[str, str, int]]:
+    names = [str(each) for each in result.classes]
+    return [
+        (names[i], names[j], n) for i, row in enumerate(result.confusion) for j, n in enumerate(row) if n and i != j
+    ]
+
+
+def _write(out: Path, result: Evaluation, head: Evaluation | None, spreadsheet: bool, force: bool) -> None:
+    """One line for each group, class and kind of mistake."""
+    from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
+
+    lines: list[tuple[Any, ...]] = []
+    for kind, parts, before in (
+        ("group", result.group_accuracy, head and head.group_accuracy),
+        ("class", result.class_accuracy, head and head.class_accuracy),
+    ):
+        for name, each in parts.items():
+            lines.append((kind, name, None, each.n, each.value, each.low, each.high, before and before[name].value))
+    lines += [("mistake", true, predicted, n, None, None, None, None) for true, predicted, n in _mistakes(result)]
+    header = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
+    atomic_write(out, lambda file: write_rows(file, header, lines, spreadsheet), force)
 
 
 def _percent(each: Estimate) -> str:

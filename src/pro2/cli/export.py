@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pro2.cli.journey import AdaptedFile, AsJson, Force, check_out, load_estimator, tell, working
+from pro2.cli.journey import AdaptedFile, AsJson, Replace, check_out, load_estimator, tell, working
 
 
 class Format(enum.StrEnum):
@@ -24,7 +24,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")],
     format: Annotated[Format, typer.Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
     backbone: Annotated[Path | None, typer.Option(help="With onnx: backbone graph to attach to.")] = None,
-    force: Force = False,
+    force: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights."""

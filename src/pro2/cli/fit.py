@@ -11,8 +11,8 @@ import typer
 from pro2.cli.journey import (
     AsJson,
     Embedding,
-    Force,
     Label,
+    Replace,
     TableFile,
     Verify,
     Where,
@@ -60,7 +60,7 @@ def fit(
     l2: Annotated[str, typer.Option(help="Penalty of the probe, a number or auto.")] = "auto",
     n_features: Annotated[str, typer.Option(help="Features the probe may use, a number or auto.")] = "auto",
     random_state: Annotated[int | None, typer.Option(help="Start of --solver adamw.")] = None,
-    force: Force = False,
+    force: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn ranked features and a source classifier from a labelled SOURCE table."""
@@ -86,6 +86,7 @@ def fit(
         "out": str(out),
         "rows": len(table),
         "unlabeled": len(rest),
+        "label": label,
         "width": table.width,
         "classes": model.classes_.tolist(),
         "n_components": int(projection.components_.shape[0]),

@@ -49,7 +49,13 @@ Spreadsheet = Annotated[
     bool,
     typer.Option("--spreadsheet/--no-spreadsheet", help="In .csv, put ' before text that begins with = + - or @."),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace --out; accept a table of another backbone.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", "-f", help="Replace the file at --out if it exists, and accept a table of another backbone."
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", "-f", help="Replace the file at --out if it exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 _COMMANDS = {
@@ -68,6 +74,7 @@ _COMMANDS = {
     ],
     "evaluate": [
         "pro2 evaluate adapted.safetensors test.arrow --label y",
+        "pro2 evaluate adapted.safetensors test.arrow --label y --source model.safetensors --out details.csv",
         'pro2 evaluate adapted.safetensors birds.npz -y y -w "split == 2" --group y --group place --json',
     ],
     "suggest": [
@@ -268,11 +275,11 @@ def tell(value: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 def _plain(value: Any) -> Any:
     """JSON has no NumPy numbers and no NaN: what could not be measured is null."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)

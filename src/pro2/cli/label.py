@@ -34,7 +34,9 @@ def label(
     where: Where = None,
     embedding: Embedding = None,
     hide: Annotated[list[str] | None, typer.Option(help="Column not to show; may be given again.")] = None,
-    backbone: Annotated[str | None, typer.Option("--backbone", "-b", help="Of images; the model's by default.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", "-b", help="To embed with; the model's by default.")
+    ] = None,
     random: Annotated[float, typer.Option(min=0, max=1, help="Share of items drawn at random, to measure on.")] = 0.25,
     annotators: Annotated[str | None, typer.Option(help="Names of several people, separated by commas.")] = None,
     overlap: Annotated[float, typer.Option(min=0, max=1, help="Share of items that a second person gets.")] = 0.0,
@@ -133,14 +135,14 @@ def open_pool(
     is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
     if (path.is_dir() or is_list) and (images or where or embedding):
         raise ValueError(f"--images, --where and --embedding go with a table; {path} is embedded first")
-    if backbone is not None and not path.is_dir():
-        raise ValueError(f"--backbone goes with a folder of images; {path} is none")
+    if backbone is not None and not (path.is_dir() or is_list):
+        raise ValueError(f"--backbone goes with a folder of images or a list of texts; {path} is embedded already")
     if path.is_dir():
         with Report(Console(stderr=True)) as report:
             return folder_pool(path, session, model, backbone, hide, report)
     if is_list and text is not None:
         with Report(Console(stderr=True), "texts") as report:
-            return text_pool(path, session, text, hide, report)
+            return text_pool(path, session, model, text, backbone, hide, report)
     return table_pool(open_table(path, where, embedding), images, text, hide, path.name)
 
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli.completion import complete_plans
+from pro2.cli.journey import AsJson, tell
+
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
     from pro2.lab.experiments.progress import Estimate, SweepSummary
@@ -25,7 +28,12 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    plan: Annotated[str, typer.Argument(help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).", autocompletion=complete_plans
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Result folder. The same command again does only what is missing.")],
     data: Annotated[Path | None, typer.Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
     table: Annotated[Path | None, typer.Option(help="Run on this embedding table instead of the plan's data.")] = None,
@@ -33,20 +41,22 @@ def sweep(
     source: Annotated[str | None, typer.Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
     pool: Annotated[str | None, typer.Option(help="With --table: rows that targets come from.")] = None,
     group: Annotated[str | None, typer.Option(help="With --table: column of the spurious attribute.")] = None,
-    domain: Annotated[str | None, typer.Option(help="With --table: column of the domain, one target a value.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="With --table: column of the domain, one target per value.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds instead of the plan's.")] = None,
     shots: Annotated[str | None, typer.Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support.")] = None,
     engine: Annotated[str, typer.Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
     address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one per core.")] = None,
     memory: Annotated[str, typer.Option(help="Most memory for data and running batches, e.g. 2G.")] = "4G",
     retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
-    """Run a plan, or a suite of plans: all missing runs, in batches, into a folder that can be killed at any time."""
+    """Run a plan, or a suite of plans: all missing runs, in batches, into one folder; it may be stopped at any time."""
     from pro2.lab.experiments import Suite, find_plan
     from pro2.lab.experiments.memory import parse_memory
     from pro2.lab.experiments.parsing import override, seed_list
@@ -97,16 +107,17 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write; by default FOLDER/report.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support instead of the plan's.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write NAME.md and its pictures to this folder, too.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
     from pro2.lab.report import write_report
 
     page = write_report(folder, out, selection, markdown)
-    typer.echo(str(page))
+    tell({"page": str(page)}, [str(page)], as_json)
 
 
 @plans_app.callback(invoke_without_command=True)
-def plans(context: typer.Context) -> None:
+def plans(context: typer.Context, as_json: AsJson = False) -> None:
     """List the plans that ship with the package."""
     if context.invoked_subcommand is not None:
         return
@@ -115,17 +126,24 @@ def plans(context: typer.Context) -> None:
 
     from pro2.lab.experiments import Suite, find_plan, list_presets
 
-    listing = Table("name", "what it does", "data", box=None, header_style="bold")
+    found: dict[str, dict[str, str]] = {}
     for name in list_presets():
         plan = find_plan(name)
         tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
         shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
-        listing.add_row(name, plan.description, shown)
-    Console().print(listing)
+        found[name] = {"description": plan.description, "data": shown}
+    if as_json:
+        return tell(found, [], as_json)
+    listing = Table("name", "what it does", "data", box=None, header_style="bold")
+    for name, each in found.items():
+        listing.add_row(name, each["description"], each["data"])
+    return Console().print(listing)
 
 
 @plans_app.command("show")
-def show_plan(name: Annotated[str, typer.Argument(help="Name of a preset.")]) -> None:
+def show_plan(
+    name: Annotated[str, typer.Argument(help="Name of a preset.", autocompletion=complete_plans)],
+) -> None:
     """Print a preset's plan file, to read or to copy."""
     from pro2.lab.experiments.presets import preset_text
 

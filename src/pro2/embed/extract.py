@@ -1,4 +1,4 @@
-"""Images x backbone -> embedding table: resumable, byte-identical after any interruption."""
+"""Images or texts x backbone -> embedding table: resumable, byte-identical after any interruption."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from pro2.embed.parts import RULES, Parts, Shard, locked, same_job
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
 from pro2.embed.spec import Backbone
+from pro2.embed.text import TextRows
+from pro2.tables.csv_files import MAX_NUMBERS
 from pro2.tables.embeddings import EmbeddingTable
 from pro2.tables.formats import WRITERS
 
@@ -38,7 +40,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Images a second in this run."""
+        """Rows per second in this run."""
         return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -66,7 +68,7 @@ def extract(
     engine: Engine = embed_shards,
     progress: Callable[[Progress], None] | None = None,
 ) -> Extraction:
-    """Embed every image and write one table.
+    """Embed every image or text and write one table.
 
     Finished shards are kept in `<out>.parts`; the same call after a kill, a full disk or an error goes on from there
     and the result is byte-identical to an undisturbed run. A finished table of the same images, backbone and
@@ -75,7 +77,7 @@ def extract(
     Parameters
     ----------
     images : Images
-        From `open_images`.
+        From `open_images`, or the texts of `open_texts`.
     backbone : Backbone
         From `create_backbone`.
     out : path
@@ -83,9 +85,9 @@ def extract(
     dtype : {"float32", "float16"}
         How embeddings are stored.
     batch_size : int, optional
-        32 on a CPU, 256 on a GPU.
+        32 images on a CPU, 256 on a GPU; 256 texts.
     on_error : {"stop", "skip"}
-        A bad image ends the run, or is left out and listed with the reason in `<out>.skipped.csv`.
+        A bad image or an empty text ends the run, or is left out and listed with the reason in `<out>.skipped.csv`.
     max_pixels : int
         Larger images are refused before they are decoded.
     force : bool
@@ -95,11 +97,12 @@ def extract(
     progress : callable, optional
         Called with a `Progress` after each shard.
     """
+    _check_kind(images, backbone)
     plan = _plan(len(images), backbone, dtype, batch_size, on_error, max_pixels)
     job = _job(images, backbone, plan)
     path = Path(out)
-    _check_out(path)
-    complete = _complete(path, job, force)
+    check_out(path, plan.n_rows * backbone.spec.width)
+    complete = _complete(path, job, force, kind_of(images))
     folder = path.with_name(path.name + ".parts")
     if complete and not folder.exists():
         return complete
@@ -107,7 +110,7 @@ def extract(
         discard_stale(path)
         parts = Parts(folder, job, dtype, plan.n_rows)
         # another process may have finished while we came for the lock
-        complete = complete or _complete(path, job, force)
+        complete = complete or _complete(path, job, force, kind_of(images))
         if complete is None:
             parts.begin(force)
             markers, resumed = _run(parts, images, backbone, plan, engine, progress)
@@ -115,6 +118,18 @@ def extract(
             complete = dataclasses.replace(complete, resumed=resumed)
         parts.remove()
     return complete
+
+
+def _check_kind(images: Images, backbone: Backbone) -> None:
+    found, taken = kind_of(images), f"{backbone.spec.takes}s"
+    if found != taken:
+        advice = "choose a text encoder such as minilm" if found == "texts" else "choose one for images"
+        raise ValueError(f"backbone {backbone.spec.name} takes {taken}, the rows are {found}; {advice}")
+
+
+def kind_of(images: Images) -> str:
+    """What the rows are, in a word for messages."""
+    return "texts" if isinstance(images, TextRows) else "images"
 
 
 def _plan(n_rows: int, backbone: Backbone, dtype: str, batch_size: int | None, on_error: str, max_pixels: int) -> Plan:
@@ -127,13 +142,19 @@ def _plan(n_rows: int, backbone: Backbone, dtype: str, batch_size: int | None, o
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, found {max_pixels}")
     if n_rows == 0:
-        raise ValueError("the list of images is empty; there is nothing to embed")
-    size = batch_size or (256 if backbone.engine.endswith("cuda") else 32)
+        raise ValueError("the list is empty; there is nothing to embed")
+    usual = getattr(backbone, "batch_size", 256 if backbone.engine.endswith("cuda") else 32)
+    size = batch_size or usual
     return Plan(n_rows, size, size * _SHARD_BATCHES, dtype, on_error, max_pixels)
 
 
-def _check_out(path: Path) -> None:
+def check_out(path: Path, numbers: int = 0) -> None:
     """What cannot be written at the end is said before the work begins."""
+    if path.suffix.lower() == ".csv" and numbers > MAX_NUMBERS:
+        raise ValueError(
+            f"cannot write {path}: {numbers:,} numbers are more than the {MAX_NUMBERS:,} that a .csv file may hold; "
+            "choose .arrow or .parquet"
+        )
     if path.suffix.lower() not in WRITERS:
         known = ", ".join(sorted(WRITERS))
         raise ValueError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {known}")
@@ -154,7 +175,7 @@ def _job(images: Images, backbone: Backbone, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _complete(path: Path, job: dict[str, Any], force: bool) -> Extraction | None:
+def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extraction | None:
     """The finished table of this very job, if it is there; any other file in its place is an error."""
     if not path.exists():
         return None
@@ -165,7 +186,7 @@ def _complete(path: Path, job: dict[str, Any], force: bool) -> Extraction | None
             return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
     if not force:
         raise ValueError(
-            f"{path} exists and was made from other images, another backbone or other settings; choose another "
+            f"{path} exists and was made from other {kind}, another backbone or other settings; choose another "
             "output, or replace it with force=True"
         )
     return None
@@ -219,7 +240,9 @@ def _finish(
     skipped = {int(row): why for marker in markers.values() for row, why in marker["skipped"].items()}
     kept = np.asarray([row not in skipped for row in range(len(images))])
     if not kept.any():
-        raise ValueError(f"none of the {len(images)} images could be embedded, e.g. {images.place(0)}: {skipped[0]}")
+        raise ValueError(
+            f"none of the {len(images)} {kind_of(images)} could be embedded, e.g. {images.place(0)}: {skipped[0]}"
+        )
     width = max(marker["width"] for marker in markers.values())
     provenance = {**_provenance(backbone, job), "n_skipped": len(skipped)}
     columns = {name: np.asarray(values)[kept] for name, values in images.columns.items()}
@@ -249,7 +272,7 @@ def _provenance(backbone: Backbone, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def skipped_file(path: Path) -> Path:
-    """The side file of a table: one line for each image that was left out."""
+    """The side file of a table: one line for each row that was left out."""
     return path.with_name(path.name + ".skipped.csv")
 
 

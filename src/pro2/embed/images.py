@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pro2.embed.spec import RowError
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -26,8 +28,8 @@ MAX_PIXELS = 178_956_970  # where Pillow itself stops: 0.5 GiB of RGB
 _EXIF_ORIENTATION = 0x0112
 
 
-class ImageError(ValueError):
-    """One image that cannot be embedded; the message is the reason, without the file name."""
+class ImageError(RowError):
+    """One image that cannot be embedded."""
 
 
 @contextlib.contextmanager

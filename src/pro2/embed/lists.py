@@ -1,4 +1,4 @@
-"""Lists of images (CSV, TSV, Parquet) and Hugging Face data sets on disk, read with Arrow alone."""
+"""Lists of images or texts (CSV, TSV, Parquet) and Hugging Face data sets on disk; no library of theirs is needed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from pro2.embed.images import ImageError
 from pro2.embed.sources import FileImages, Images, text_array
+from pro2.tables.columns import objects
+from pro2.tables.csv_files import read_columns
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "img_filename", "img")
 
@@ -22,20 +24,32 @@ def open_list(
     path: Path, root: str | os.PathLike[str] | None, path_column: str | None, follow_links: bool = False
 ) -> Images:
     """A list of paths, or a Parquet file whose image column holds the encoded bytes (`{bytes, path}`)."""
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".tsv", ".parquet"):
-        raise ValueError(f"{path} is not a list of images; expected a folder or a .csv, .tsv or .parquet file")
-    table = _read_parquet(path) if suffix == ".parquet" else _read_text(path, "\t" if suffix == ".tsv" else ",")
-    column = _find_column(table, path_column, path)
-    if _holds_bytes(table.schema.field(column).type):
-        return ArrowImages(((str(path), ""),), column)
-    entries = ["" if value is None else str(value) for value in table.column(column).to_pylist()]
-    ids = _ids(table, entries, path)
-    columns = _columns(table, {column, "id"})
+    if path.suffix.lower() == ".parquet":
+        schema = _read_parquet(path).schema
+        column = _find_column(schema.names, path_column, path)
+        if _holds_bytes(schema.field(column).type):
+            return ArrowImages(((str(path), ""),), column)
+    columns = list_columns(path)
+    entries = _texts(columns.pop(_find_column(list(columns), path_column, path)))
+    ids = check_unique(_texts(columns.pop("id")) if "id" in columns else entries, path)
     folder = Path(root) if root is not None else path.parent
     if not folder.is_dir():
         raise ValueError(f"root {folder} is not a folder; give the folder that the paths in {path} are relative to")
     return FileImages(folder, entries, ids, {**columns, "path": text_array(entries)}, follow_links)
+
+
+def list_columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a `.csv`, `.tsv` or `.parquet` list, typed; ids in text files stay as written."""
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".tsv", ".parquet"):
+        raise ValueError(f"{path} is not a list; expected a .csv, .tsv or .parquet file")
+    if suffix == ".parquet":
+        return _columns(_read_parquet(path), set())
+    return {name: values for name, values in read_columns(path).items() if name != "embedding"}
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    return ["" if value is None else str(value) for value in values.tolist()]
 
 
 def open_saved_dataset(folder: Path, image_column: str | None = None) -> Images:
@@ -85,7 +99,7 @@ class ArrowImages:
     def ids(self) -> np.ndarray:
         """The column `id` when there is one; split and row number otherwise."""
         if "id" in self._table.column_names:
-            return _ids(self._table, [], Path(self.files[0][0]))
+            return check_unique(self._table.column("id").to_pylist(), Path(self.files[0][0]))
         splits = self.columns.get("split", np.full(len(self), ""))
         return text_array([f"{split}/{row}" if split else str(row) for row, split in enumerate(splits.tolist())])
 
@@ -144,18 +158,7 @@ def _read_parquet(path: Path) -> Any:
         raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from error
 
 
-def _read_text(path: Path, delimiter: str) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    try:
-        return pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter))
-    except pa.ArrowException as error:
-        raise ValueError(f"{path} is not a readable list: {str(error).splitlines()[0]}") from error
-
-
-def _find_column(table: Any, wanted: str | None, path: Path) -> str:
-    names = table.column_names
+def _find_column(names: list[str], wanted: str | None, path: Path) -> str:
     if wanted is not None:
         if wanted not in names:
             raise ValueError(f"path_column={wanted!r} is not in {path}; it has {', '.join(names)}")
@@ -174,8 +177,9 @@ def _holds_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _ids(table: Any, entries: list[str], path: Path) -> np.ndarray:
-    ids = text_array(table.column("id").to_pylist() if "id" in table.column_names else entries)
+def check_unique(names: list[str], path: Path) -> np.ndarray:
+    """Ids as an array; repeated ones are refused, with the first of them."""
+    ids = text_array(names)
     unique, counts = np.unique(ids, return_counts=True)
     if len(unique) < len(ids):
         raise ValueError(
@@ -186,7 +190,7 @@ def _ids(table: Any, entries: list[str], path: Path) -> np.ndarray:
 
 
 def _columns(table: Any, leave_out: set[str]) -> dict[str, np.ndarray]:
-    """Numbers, flags and text; empty text for missing text, NaN for missing numbers; nested columns are left out."""
+    """Numbers, flags and text; None for missing text, NaN for missing numbers; nested columns are left out."""
     import pyarrow as pa
 
     columns = {}
@@ -200,5 +204,5 @@ def _columns(table: Any, leave_out: set[str]) -> dict[str, np.ndarray]:
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             columns[name] = values.to_numpy()
         else:
-            columns[name] = text_array(["" if value is None else value for value in values.to_pylist()])
+            columns[name] = objects([None if value is None else str(value) for value in values.to_pylist()])
     return columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
@@ -10,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from pro2.embed.images import ImageError, decode, pillow_guard
+from pro2.embed.images import decode, pillow_guard
 from pro2.embed.parts import Shard
 from pro2.embed.sources import Images
-from pro2.embed.spec import Backbone
+from pro2.embed.spec import Backbone, RowError
 
 _AHEAD = 3  # batches decoded before the network asks for them
 
@@ -50,7 +51,7 @@ class Plan:
             yield range(start, min(start + self.batch_size, rows.stop))
 
 
-Prepared = np.ndarray | ImageError
+Prepared = np.ndarray | RowError
 
 
 def embed_shards(
@@ -59,7 +60,8 @@ def embed_shards(
     """Embed the given shards one after the other; decoding runs ahead, across shard boundaries."""
     wanted = list(shards)
     batches = ((shard, rows) for shard in wanted for rows in plan.batches(shard))
-    with pillow_guard(), ThreadPoolExecutor(workers or decoding_threads()) as pool:
+    guard = contextlib.nullcontext() if backbone.spec.takes == "text" else pillow_guard()  # texts need no Pillow
+    with guard, ThreadPoolExecutor(workers or decoding_threads()) as pool:
         try:
             done: list[tuple[np.ndarray, dict[int, str]]] = []
             for shard, rows, prepared in _prepared(pool, images, backbone, plan, batches):
@@ -97,21 +99,24 @@ def _collected(entry: tuple[int, range, list[Future[Prepared]]]) -> tuple[int, r
 
 
 def _prepare(images: Images, backbone: Backbone, plan: Plan, row: int) -> Prepared:
-    """One row to the network's input; a bad image is a value here, because the main thread decides what it means."""
+    """One row to the network's input; a bad row is a value here, because the main thread decides what it means."""
     try:
-        return backbone.prepare(decode(images.read(row), plan.max_pixels))
-    except ImageError as error:
+        content = images.read(row)
+        if backbone.spec.takes == "text":
+            return backbone.prepare(content.decode("utf-8", "surrogatepass"))
+        return backbone.prepare(decode(content, plan.max_pixels))
+    except RowError as error:
         return error
 
 
 def _embed_batch(
     images: Images, backbone: Backbone, plan: Plan, rows: range, prepared: list[Prepared]
 ) -> tuple[np.ndarray, dict[int, str]]:
-    skipped = {row: str(one) for row, one in zip(rows, prepared) if isinstance(one, ImageError)}
+    skipped = {row: str(one) for row, one in zip(rows, prepared) if isinstance(one, RowError)}
     if skipped and plan.on_error == "stop":
         row, reason = next(iter(skipped.items()))
         raise ValueError(f"{images.place(row)}: {reason}; fix it, or use on_error='skip' to leave such rows out")
-    good = [one for one in prepared if not isinstance(one, ImageError)]
+    good = [one for one in prepared if not isinstance(one, RowError)]
     if not good:
         return np.zeros((len(rows), 0), dtype=plan.dtype), skipped
     features = _checked(backbone.embed(np.stack(good)), len(good), backbone)
@@ -127,7 +132,7 @@ def _embed_batch(
 def _checked(features: np.ndarray, n_rows: int, backbone: Backbone) -> np.ndarray:
     if features.ndim != 2 or len(features) != n_rows or (backbone.spec.width not in (0, features.shape[1])):
         raise ValueError(
-            f"backbone {backbone.spec.name} gave an array of shape {features.shape} for {n_rows} images; expected "
+            f"backbone {backbone.spec.name} gave an array of shape {features.shape} for {n_rows} rows; expected "
             f"({n_rows}, {backbone.spec.width or 'width'})"
         )
     return features
@@ -140,7 +145,7 @@ def _not_finite(place: str, features: np.ndarray, dtype: str) -> str:
 
 
 def _shard(index: int, plan: Plan, done: list[tuple[np.ndarray, dict[int, str]]]) -> Shard:
-    """Join batches; one in which every image was skipped does not know the width."""
+    """Join batches; one in which every row was skipped does not know the width."""
     width = max(block.shape[1] for block, _ in done)
     blocks = [block if block.shape[1] else np.zeros((len(block), width), plan.dtype) for block, _ in done]
     skipped = {row: reason for _, some in done for row, reason in some.items()}

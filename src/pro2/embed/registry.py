@@ -23,6 +23,7 @@ RUNTIMES = {
     "timm": "pro2.embed.timm",
     "open_clip": "pro2.embed.open_clip",
     "onnx": "pro2.embed.onnx",
+    "sentence-transformers": "pro2.embed.sentence_transformers",
     "resnet": "pro2.embed.resnet",
 }
 
@@ -35,7 +36,8 @@ ALIASES = {
     "resnet50-swav": "resnet:resnet50-swav",
 }
 
-_BUILT_IN = {f"efficientnet-lite{size}": "pro2.embed.lite" for size in (0, 1, 2)}
+_BUILT_IN = {f"efficientnet-lite{size}": "pro2.embed.lite:load" for size in (0, 1, 2)}
+_BUILT_IN["minilm"] = "pro2.embed.encoders:load_minilm"
 _REGISTERED: dict[str, Factory] = {}
 _GROUP = "pro2.backbones"
 _OPTIONAL = ("torch", "PIL")
@@ -83,7 +85,8 @@ def create_backbone(name: str, device: str = "auto", runtime: str = "auto") -> B
     ----------
     name : str
         Such as `efficientnet-lite0`, `clip-vit-l14@projected`, `transformers:facebook/dinov2-base` or
-        `onnx:/path/model.onnx`; `list_backbones()` gives the short ones.
+        `onnx:/path/model.onnx` for images, `minilm` or `sentence-transformers:NAME` for text; `list_backbones()` gives
+        the short ones.
     device : str
         auto, cpu, cuda or cuda:N.
     runtime : {"auto", "onnxruntime", "torch"}
@@ -107,9 +110,10 @@ def _factory(wanted: Name, text: str) -> Factory:
     raise ValueError(_unknown(text, wanted.model))
 
 
-def _load_from(module: str) -> Factory:
+def _load_from(place: str) -> Factory:
     try:
-        return cast(Factory, importlib.import_module(module).load)
+        module, _, factory = place.partition(":")
+        return cast(Factory, getattr(importlib.import_module(module), factory or "load"))
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise

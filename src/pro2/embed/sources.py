@@ -25,7 +25,7 @@ class Images(Protocol):
 
     @property
     def ids(self) -> np.ndarray:
-        """One unique name a row."""
+        """One unique name per row."""
         ...
 
     @property

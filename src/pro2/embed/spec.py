@@ -7,12 +7,14 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+
+class RowError(ValueError):
+    """One row that cannot be embedded; the message is the reason, without the row's name."""
+
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
@@ -86,6 +88,8 @@ class Spec:
         How the feature map becomes one vector.
     licence, origin : str
         Licence of the weights and where they come from.
+    takes : {"image", "text"}
+        What the backbone reads.
     """
 
     name: str
@@ -95,28 +99,32 @@ class Spec:
     pooling: str = "mean"
     licence: str = "unknown"
     origin: str = "unknown"
+    takes: str = "image"
 
     def facts(self) -> dict[str, Any]:
         """Everything as plain JSON values, in a stable order."""
-        return dict(json.loads(json.dumps(dataclasses.asdict(self), sort_keys=True, default=str)))
+        known = dataclasses.asdict(self)
+        del known["takes"]  # the name says it already, and tables of earlier versions do not know it
+        return dict(json.loads(json.dumps(known, sort_keys=True, default=str)))
 
 
 class Backbone(Protocol):
     """What every runtime provides; two steps, because the first runs in threads beside the second.
 
-    `prepare` turns one RGB image into one array; `embed` maps a stack of those to an (n, width) float32 array.
+    `prepare` turns one RGB image (or text, as `spec.takes` says) into one array;
+    `embed` maps a stack of those to an (n, width) float32 array.
     """
 
     spec: Spec
     weights: str
     engine: str
 
-    def prepare(self, image: Image) -> np.ndarray:
-        """One image to the array the network takes."""
+    def prepare(self, item: Any, /) -> np.ndarray:
+        """One image, or one text, to the array the network takes."""
         ...
 
     def embed(self, batch: np.ndarray) -> np.ndarray:
-        """A stack of prepared images to float32 embeddings of shape (n, width)."""
+        """A stack of prepared rows to float32 embeddings of shape (n, width)."""
         ...
 
 
@@ -135,7 +143,7 @@ class Name:
 
 def parse_name(text: str) -> Name:
     """Split `[runtime:]model[@layer]`; the layer is a plain word, so paths may contain `@`."""
-    match = re.fullmatch(r"(?:([a-z_][a-z0-9_]+):)?(.+?)(?:@([A-Za-z][A-Za-z0-9_-]*))?", text.strip())
+    match = re.fullmatch(r"(?:([a-z_][a-z0-9_-]+):)?(.+?)(?:@([A-Za-z][A-Za-z0-9_-]*))?", text.strip())
     if not match:
         raise ValueError(f"backbone {text!r} is not a name; expected [runtime:]model[@layer], e.g. efficientnet-lite0")
     return Name(match[1] or "", match[2], match[3])

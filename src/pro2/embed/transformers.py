@@ -24,7 +24,7 @@ _TOKEN_LAYERS = ("penultimate", "mean")
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Load model and processor, pick the layer, normalise what the model returns to (n, width)."""
     transformers = _import_transformers()
-    with _quiet(transformers):
+    with quiet(transformers):
         config = _from_disk(transformers.AutoConfig, name.model)
         kind = "CLIPVisionModelWithProjection" if config.model_type == "clip" else "AutoModel"
         model = _load_model(getattr(transformers, kind), name.model)
@@ -103,12 +103,17 @@ def _from_disk(kind: Any, model: str, **options: Any) -> Any:
     try:
         return kind.from_pretrained(source, local_files_only=True, **options)
     except (OSError, ValueError) as error:
-        if local.is_dir():
-            raise ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
-        raise OSError(
-            f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
-            f"hf download {model}"
-        ) from error
+        raise not_here(model, local, error) from error
+
+
+def not_here(model: str, local: Path, error: Exception) -> Exception:
+    """What to say, and to do, about a model that could not be loaded from disk."""
+    if local.is_dir():
+        return ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}")
+    return OSError(
+        f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
+        f"hf download {model}"
+    )
 
 
 def _width(module: torch.nn.Module, prepare: Any) -> int:
@@ -124,7 +129,7 @@ def _facts(processor: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Its notes on unused text towers are not news here."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

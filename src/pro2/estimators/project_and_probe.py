@@ -14,10 +14,12 @@ from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
+from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
+from pro2.linalg import losses
 from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.heads import discriminant_head
-from pro2.linalg.moments import Array, is_missing
+from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import PriorFamily, SourcePrior
 
 
@@ -252,8 +254,14 @@ class ProjectAndProbe(SourceTargetClassifier):
         how = Default(
             self._source_priors(), as_shares(self.source_moments_.weight), self.label_sampling, self.source_head_
         )
-        adapted, _ = how.adapt(self.classes_, labels, None if U is None else self._units(U))
+        U = None if U is None else self._units(U)
+        adapted, head = how.adapt(self.classes_, labels, U)
         adapted.unit_rows_ = self.unit_rows_
+        if U is not None:
+            heard = transduce(how, head, labels, U)
+            adapted.coef_, adapted.intercept_ = heard.coef, heard.intercept
+            adapted.transductive_proba_ = host(losses.probabilities(_logits(U, heard.coef, heard.intercept)))
+            adapted.transductive_proba_[heard.rows] = heard.proba
         return adapted
 
     def _units(self, X: Array) -> Array:
@@ -290,3 +298,8 @@ def _stacked(rest: Array, X_unlabeled: Any, model: ProjectAndProbe) -> Array:
     xp = array_namespace(rest)
     more = model._target_rows(X_unlabeled, "X_unlabeled")
     return xp.concat([rest, xp.astype(more, rest.dtype)])
+
+
+def _logits(X: Array, coef: Array, intercept: Array) -> Array:
+    xp = array_namespace(X)
+    return X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)

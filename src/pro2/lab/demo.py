@@ -24,13 +24,14 @@ def demo_methods() -> dict[str, Any]:
     """Each chooses its own settings from the few target labels alone."""
     return {
         "Pro2": ProjectAndProbe(),
+        "source head": create_baseline("source-only"),
         "linear probe": create_baseline("linear-probe"),
         "random projection": create_baseline("random", random_state=0),
     }
 
 
 def collage_rows(advance: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
-    """One row a fit: method, target, n_shots, seed, accuracy. `advance` is called after each."""
+    """One row per fit: method, target, n_shots, seed, accuracy. `advance` is called after each."""
     table = make_digit_collages()
     X, y, split = np.asarray(table.embeddings), table.column("y"), table.column("split")
     source = split == "source"

@@ -17,6 +17,8 @@ import numpy as np
 from pro2.embed.extract import Progress, extract
 from pro2.embed.registry import create_backbone
 from pro2.embed.sources import open_images
+from pro2.lab.report.demo import mean_and_error
+from pro2.lab.report.tables import write_csv
 from pro2.tables.embeddings import EmbeddingTable
 from pro2.tables.shifts import draw, group_targets
 
@@ -61,7 +63,7 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
     console.print(f"table [bold]{done.path}[/]: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
     rows = list(measure(table))
     _show(rows, console)
-    _write(out / "images.csv", rows)
+    write_csv(out / "images.csv", rows)
     return rows
 
 
@@ -140,19 +142,7 @@ def _show(rows: list[dict[str, Any]], console: Any) -> None:
         shown.add_column(name, justify="left" if name in ("target", "method") else "right")
     for target in dict.fromkeys(row["target"] for row in rows):
         for method in dict.fromkeys(row["method"] for row in rows):
-            means = [_mean(rows, target, method, n) for n in SHOTS]
-            shown.add_row(target, method, *(f"{100 * mean:.1f}" for mean in means))
+            means = [mean_and_error(rows, target=target, method=method, n_shots=n)[0] for n in SHOTS]
+            shown.add_row(target, method, *(f"{mean:.1f}" for mean in means))
         shown.add_section()
     console.print(shown)
-
-
-def _mean(rows: list[dict[str, Any]], target: str, method: str, n_shots: int) -> float:
-    wanted = (target, method, n_shots)
-    return float(np.mean([r["accuracy"] for r in rows if (r["target"], r["method"], r["n_shots"]) == wanted]))
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

@@ -9,7 +9,8 @@ from typing import Any
 from pro2.embed.extract import Progress, extract
 from pro2.embed.registry import create_backbone
 from pro2.embed.sources import FileImages, open_images
-from pro2.embed.text import embed_text
+from pro2.embed.text import BACKBONE as TEXT_BACKBONE
+from pro2.embed.text import open_texts
 from pro2.label.pool import Pool, by_id
 from pro2.tables.embeddings import EmbeddingTable
 
@@ -29,16 +30,19 @@ def folder_pool(path: Path, session: Path, model: Any, backbone: str | None, hid
     return Pool(table, by_id(images, table), None, [*_GIVEN_AWAY, *hide], path.resolve().name)
 
 
-def backbone_of(model: Any) -> str:
+def backbone_of(model: Any, usual: str = BACKBONE) -> str:
     """What the model's source was embedded with."""
     known = {} if model is None else model.provenance.get("source", {})
-    return str(known.get("backbone", BACKBONE))
+    return str(known.get("backbone", usual))
 
 
-def text_pool(path: Path, session: Path, column: str, hide: Sequence[str], tell: Tell) -> Pool:
-    """The rows of a .csv or .tsv list, embedded once by their text."""
-    table = embed_text(path, column, session / TABLE, progress=tell)
-    return Pool(table, None, column, hide, path.name)
+def text_pool(
+    path: Path, session: Path, model: Any, column: str, backbone: str | None, hide: Sequence[str], tell: Tell
+) -> Pool:
+    """The rows of a list, embedded once by their text with the model's backbone; empty texts are left out."""
+    network = create_backbone(backbone or backbone_of(model, TEXT_BACKBONE))
+    extract(open_texts(path, column), network, session / TABLE, on_error="skip", force=True, progress=tell)
+    return Pool(EmbeddingTable.open(session / TABLE), None, column, hide, path.name)
 
 
 def table_pool(

@@ -124,7 +124,7 @@ def average_head(
     xp = array_namespace(labels.X)
     apart = xp.asarray(without, dtype=labels.X.dtype, device=device(labels.X))
     scores = xp.sum(apart[..., None] * xp.concat([b.loo for b in blocks], axis=1), axis=1)
-    t = _temperature(scores, Y, labels.c)
+    t = temperature(scores, Y, labels.c)
     coef, intercept = _mixed(blocks, weights)
     intercept = t * (intercept + shift.labeled) - shift.labeled + shift.assumed
     likelihood = np.concatenate([b.likelihood for b in blocks], axis=1)
@@ -303,7 +303,7 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
     return coef, intercept
 
 
-def _temperature(scores: Array, Y: Array, c: Array) -> float:
+def temperature(scores: Array, Y: Array, c: Array) -> float:
     """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1.
 
     Golden-section search on a log scale: the likelihood is concave in the scale.

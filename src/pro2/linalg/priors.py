@@ -64,9 +64,9 @@ class PriorFamily:
     """
 
     scales: tuple[str, ...] = ("standard", "global")
-    ridges: tuple[float, ...] = (1.0, 10.0, 100.0)
+    ridges: tuple[float, ...] = (0.1, 3.0, 100.0)
     sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
-    reaches: tuple[float, ...] = (1.0, 8.0)
+    reaches: tuple[float, ...] = (0.2, 8.0)
     ranked: tuple[float, ...] = (0.0, 0.3)
     n_ranked: int = 128
     decay: float = 1.0

@@ -108,7 +108,7 @@ def domain_targets(domain: Any, rows: Any = None) -> dict[str, np.ndarray]:
     """One target for each value of a domain column, in sorted order."""
     values = np.asarray(domain)
     if values.ndim != 1:
-        raise ValueError(f"domain must have one value a row, found shape {values.shape}")
+        raise ValueError(f"domain must have one value per row, found shape {values.shape}")
     rows = np.arange(len(values)) if rows is None else _rows(rows, len(values))
     return {str(value): rows[values[rows] == value] for value in np.unique(values[rows]).tolist()}
 
@@ -132,14 +132,14 @@ def _partners(labels: np.ndarray, groups: np.ndarray, source: np.ndarray, k: int
 def _labels(y: Any) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim != 1:
-        raise ValueError(f"y must have one label a row, found shape {labels.shape}")
+        raise ValueError(f"y must have one label per row, found shape {labels.shape}")
     return labels
 
 
 def _codes(name: str, values: Any) -> tuple[np.ndarray, int]:
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one value a row, found shape {array.shape}")
+        raise ValueError(f"{name} must have one value per row, found shape {array.shape}")
     unique, codes = np.unique(array, return_inverse=True)
     return codes, len(unique)
 

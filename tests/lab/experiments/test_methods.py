@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pro2.lab.baselines import create_baseline
-from pro2.lab.experiments import parse_plan
+from pro2.lab.experiments import methods, parse_plan
 from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.methods import ESTIMATORS, find_method, prepare_method, prepared_keys
+from pro2.lab.experiments.methods import ESTIMATORS, FeatureMethod, find_method, prepare_method, prepared_keys
 from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.run import run_sweep
@@ -88,6 +88,34 @@ def test_what_depends_on_its_size_is_trained_for_each(table_folder: Path, plan_v
     problems, _ = load_problems(plan.data, table_folder)
     sizes = {b.method.name: [k.size for k in prepared_keys(b)] for b in expand(plan, problems)[0]}
     assert sizes == {"teney": [1, 3, 12], "pro2-nc": [12], "a": [12], "pro2": [12]}
+
+
+def test_plans_share_a_trained_basis_of_the_same_data_and_no_other(
+    table_folder: Path, plan_values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    fit = FeatureMethod._fit
+
+    def counted(self: FeatureMethod, problem: Any, key: Any) -> Any:
+        made.append(key.size)
+        return fit(self, problem, key)
+
+    monkeypatch.setattr(FeatureMethod, "_fit", counted)
+    monkeypatch.setattr(methods, "_TRAINED", {})
+    monkeypatch.setattr(methods, "_MOST_TRAINED", 2)
+    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}])
+    first, again = (load_problems(plan.data, table_folder)[0]["birds"] for _ in range(2))
+    key = prepared_keys(expand(plan, {"birds": first})[0][0])[0]
+    one, two = prepare_method(first, key), prepare_method(again, key)
+    assert made == [12]
+    assert one.components is two.components
+    assert one._pools is not two._pools
+    write_birds(table_folder / "birds.npz", seed=1)
+    prepare_method(load_problems(plan.data, table_folder)[0]["birds"], key)
+    prepare_method(first, key._replace(start=1))
+    assert made == [12] * 3
+    prepare_method(first, key)  # forgotten: two are kept
+    assert made == [12] * 4
 
 
 def test_the_paper_s_basis_is_nested_up_to_its_optimiser_s_rounding(table_folder: Path, plan_values: Any) -> None:

@@ -29,12 +29,14 @@ from pro2.lab.baselines.projections import (
 )
 from pro2.lab.baselines.resampling import DeepFeatureReweighting, JointTraining, MixPro
 from pro2.lab.baselines.reweighting import AutomaticFeatureReweighting, SelectiveFinetuning
+from pro2.lab.baselines.ridge import RidgeProbe
 from pro2.lab.baselines.scaled import ScaledBaseline
 
 BASELINES: Mapping[str, type[ScaledBaseline]] = MappingProxyType(
     {
         "source-only": SourceOnly,
         "linear-probe": LinearProbe,
+        "ridge": RidgeProbe,
         "dfr": DeepFeatureReweighting,
         "afr": AutomaticFeatureReweighting,
         "self": SelectiveFinetuning,

@@ -23,7 +23,7 @@ class _ListedImages(DataSet):
     obtain = "your own images"
 
     def home(self, root: Path) -> Path:
-        return find_home(root, ["metadata.csv"], (), "write one line an image: its path and its columns")
+        return find_home(root, ["metadata.csv"], (), "write one line per image: its path and its columns")
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)

@@ -22,7 +22,7 @@ class Waterbirds(DataSet):
     title = "Waterbirds: land or water birds, correlated with the background"
     licence = "none of its own; CUB-200-2011 and Places images, for non-commercial research and education"
     obtain = "https://nlp.stanford.edu/data/dro/waterbird_complete95_forest2water2.tar.gz (unpack it)"
-    layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder a species"
+    layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder for each species"
     group = "place"
     published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
 

@@ -65,7 +65,7 @@ CLAIMS = (
         "Teney et al. fall behind on severe shifts with many labels.",
         "comparison to prior projection methods",
         "main",
-        "Pro2 with as many features at most is better by more than two standard errors with the most labels",
+        "with the most labels Pro2, with no more features than they have, is better by more than two standard errors",
         evidence.ahead_of_teney,
     ),
     Claim(

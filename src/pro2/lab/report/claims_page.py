@@ -14,7 +14,7 @@ from pro2.lab.report.claims import Finding, judge
 from pro2.lab.report.evidence import shown
 from pro2.lab.report.loading import Results, load_results, read_json
 from pro2.lab.report.names import html_text, markdown_text, slug
-from pro2.lab.report.page import fill_page
+from pro2.lab.report.page import fill_page, html_table
 from pro2.lab.report.selection import explain, rules_of
 from pro2.lab.report.write import write_report
 
@@ -77,23 +77,18 @@ def _section(number: int, finding: Finding, results: dict[str, Results]) -> Iter
     else:
         yield "| part | found | holds |\n|---|---|---|"
         yield from (f"| {text(part.what)} | {text(part.number)} | {shown(part.holds)} |" for part in finding.parts)
-        yield f"\n{text(_chosen(results[claim.plan]))} Plan: [{claim.plan}]({claim.plan}.md).\n"
+        yield f"\n{text(_chosen(results[claim.plan]))} Plan: [{claim.plan}]({claim.plan}.md).\n".replace("\n ", "\n")
     yield f"```bash\n{finding.command}\n```\n"
 
 
 def _html(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> str:
-    rows = "".join(
-        f'<tr><td class="text">{html_text(f.claim.says)}</td><td class="text">{html_text(f.verdict)}</td></tr>'
-        for f in findings
-    )
     links = ", ".join(f'<a href="{slug(name)}/index.html">{html_text(name)}</a>' for name in results)
-    table = f'<div class="table"><table><tbody>{rows}</tbody></table></div><p>Reports: {links}</p>'
     return fill_page(
         title=suite.title or suite.name,
         description=suite.description,
         rule_name="Settings were chosen as the page of each plan says.",
         rule_text="Errors are standard errors over seeds.",
-        skips=table,
+        skips=f"{html_table((f.claim.says, f.verdict) for f in findings)}<p>Reports: {links}</p>",
         figures="".join(map(_html_section, findings)),
         table="",
         plan="\n".join(finding.command for finding in findings),
@@ -103,13 +98,6 @@ def _html(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]
 
 def _html_section(finding: Finding) -> str:
     claim = finding.claim
-    rows = "".join(
-        f'<tr><td class="text">{html_text(p.what)}</td><td class="text">{html_text(p.number)}</td>'
-        f'<td class="text">{shown(p.holds)}</td></tr>'
-        for p in finding.parts
-    )
-    return (
-        f"<h2>{html_text(claim.says)}</h2><p><strong>{html_text(finding.verdict)}</strong>. In the paper: "
-        f"{html_text(claim.where)}. A part holds if {html_text(claim.holds_if)}.</p>"
-        f'<div class="table"><table><tbody>{rows}</tbody></table></div>'
-    )
+    text = f"In the paper: {claim.where}. A part holds if {claim.holds_if}."
+    parts = html_table((part.what, part.number, shown(part.holds)) for part in finding.parts)
+    return f"<h2>{html_text(claim.says)}</h2><p><b>{html_text(finding.verdict)}</b>. {html_text(text)}</p>{parts}"

@@ -60,7 +60,7 @@ def _plot_shog(figure: Any, rows: Sequence[dict[str, Any]]) -> None:
         axes[0].plot(list(norms), list(norms.values()), color=COLOURS[i], marker=MARKERS[i], label=target)
         for k, n in enumerate(sorted({r["n_shots"] for r in own})):
             line = [(r["n_features"], 100 * r["accuracy"]) for r in own if r["n_shots"] == n]
-            axes[1 + i].plot(*zip(*line), color=str(0.75 - 0.25 * k), marker=MARKERS[k], label=f"{n} a class")
+            axes[1 + i].plot(*zip(*line), color=str(0.75 - 0.25 * k), marker=MARKERS[k], label=f"{n} per class")
         axes[1 + i].set_title(f"{target} target: accuracy (%)")
         axes[1 + i].set_ylim(45, 100)
     axes[0].set_title("share of the best head outside\nthe first d features")

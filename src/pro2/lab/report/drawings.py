@@ -53,7 +53,11 @@ def draw_all(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]:
 
 def _drawn(name: str, title: str, caption: str, table: Table, plot: Callable[..., Any], *more: Any) -> Drawn:
     with figure_style(slug(name)):
-        return Drawn(slug(name), title, caption, plot(*(more or (table,))), table)
+        figure = plot(*(more or (table,)))
+        # the layout takes longer than the drawing, and a figure is written four times
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return Drawn(slug(name), title, caption, figure, table)
 
 
 def _by_data(table: Table) -> Iterator[tuple[str, Table]]:

@@ -108,7 +108,7 @@ def many_classes(results: Results) -> Iterator[Part]:
             best = max((found[name] for name in ("random", "linear-probe")), key=lambda row: row["mean"])
             value = found["pro2"]["mean"] - best["mean"]
             error = math.hypot(found["pro2"]["standard_error"] or 0.0, best["standard_error"] or 0.0)
-            yield Part(f"{data}, {shots} labels", points(value, error), value + ERRORS * error >= 0)
+            yield Part(f"{data}, {shots} per class", points(value, error), value + ERRORS * error >= 0)
 
 
 def dimension_and_severity(results: Results) -> Iterator[Part]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -150,6 +150,15 @@ def _facts(summary: Mapping[str, Any]) -> str:
     }
     for name, data in summary["data"].items():
         facts[f"data: {name}"] = ", ".join(f"{key} {value}" for key, value in data.items())
-    return "".join(
-        f'<tr><td class="text">{html_text(k)}</td><td class="text">{html_text(v)}</td></tr>' for k, v in facts.items()
-    )
+    return html_rows(facts.items())
+
+
+def html_table(rows: Iterable[Sequence[Any]]) -> str:
+    """A plain table of texts."""
+    return f'<div class="table"><table><tbody>{html_rows(rows)}</tbody></table></div>'
+
+
+def html_rows(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows of a table of texts."""
+    cells = ("".join(f'<td class="text">{html_text(cell)}</td>' for cell in row) for row in rows)
+    return "".join(f"<tr>{row}</tr>" for row in cells)

@@ -47,9 +47,9 @@ class Diagnosis:
     loo_accuracy : Estimate or None
         Of the adapted classifier, from leaving out one target row at a time; Wilson interval.
     n_shots, accuracy, stderr : list
-        Measured on the labelled rows: accuracy after adapting with n of them a class, and its standard error.
+        Measured on the labelled rows: accuracy after adapting with n of them per class, and its standard error.
     expected : dict of int to Estimate
-        Extrapolated accuracy at more labels a class: error = a + b / sqrt(n) fitted to the measured sizes, give or
+        Extrapolated accuracy at more labels per class: error = a + b / sqrt(n) fitted to the measured sizes, give or
         take two standard errors of the prediction at twice the labels.
     notes : list of str
     """
