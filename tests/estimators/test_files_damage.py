@@ -111,19 +111,37 @@ def report(document: dict[str, Any]) -> dict[str, Any]:
 
 FORGED_REPORTS = {
     "n_labels": "8",
-    "candidates": [1, 2],
-    "loo_accuracy": "high",
-    "loo_interval": {"$tuple": [0.0]},
+    "members": [1, 2],
+    "accuracy": "high",
+    "accuracy_interval": {"$tuple": [0.0]},
     "learning_curve": {"$record": "AdaptationReport", "fields": {"n_labels": 1}},
-    "ranking": {"$labels": ["a"], "dtype": "str"},
+    "surprising": {"$labels": ["a"], "dtype": "str"},
     "temperature": None,
 }
 
 
+def adapted_file(folder: Path) -> Path:
+    """The file of an adaptation with a report of today's fields."""
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    X = rng.standard_normal((80, 4)) + 2 * y[:, None]
+    return pro2.ProjectAndProbe().fit(X, y).adapt(X[:12], y[:12]).save(folder / "m")
+
+
 @pytest.mark.parametrize("name", FORGED_REPORTS)
 def test_reports_of_wrong_types_are_refused(tmp_path: Path, name: str) -> None:
-    path = rewrite(copied(tmp_path, "adapted"), lambda d, t: report(d).update({name: FORGED_REPORTS[name]}))
+    path = rewrite(adapted_file(tmp_path), lambda d, t: report(d).update({name: FORGED_REPORTS[name]}))
     with pytest.raises(ValueError, match=rf"{path.name} is damaged \(.*{name}"):
+        pro2.load(path)
+
+
+OLD_NAMES = {"candidates": "members", "loo_accuracy": "accuracy", "loo_interval": "accuracy_interval"}
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_reports_of_0_1_are_checked_under_their_names_of_today(tmp_path: Path, name: str) -> None:
+    path = rewrite(copied(tmp_path, "adapted"), lambda d, t: report(d).update({name: FORGED_REPORTS[OLD_NAMES[name]]}))
+    with pytest.raises(ValueError, match=rf"{path.name} is damaged \(.*{OLD_NAMES[name]}"):
         pro2.load(path)
 
 

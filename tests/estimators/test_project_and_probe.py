@@ -52,7 +52,7 @@ def test_adapted_is_one_affine_map(parts):
 def test_fixed_options_are_projection_then_probe(parts):
     Xs, ys, Xt, yt, X, _ = parts
     adapted = pro2.ProjectAndProbe(l2=0.1, n_features=3).fit(Xs, ys).adapt(Xt, yt)
-    projection = pro2.Projection().fit(Xs, ys)
+    projection = pro2.Projection(10).fit(Xs, ys)
     probe = pro2.Probe(l2=0.1, n_features=3).fit(projection.transform(Xt), yt)
     np.testing.assert_allclose(adapted.predict_proba(X), probe.predict_proba(projection.transform(X)), atol=1e-8)
 
@@ -172,14 +172,24 @@ MISTAKES = {
     "length": (lambda m, X, y: m.adapt(X, y[:-1]), "one label is needed per row"),
     "nan": (lambda m, X, y: m.adapt(np.where(X > 2, np.nan, X), y), "NaN"),
     "empty": (lambda m, X, y: m.adapt(X[:0], y[:0]), "0 sample"),
-    "nan label": (lambda m, X, y: m.adapt(X, np.where(y > 0, np.nan, y)), "X_unlabeled"),
+    "no label": (lambda m, X, y: m.adapt(X, y * np.nan), "y_target has no label at all"),
+    "labels None": (lambda m, X, y: m.adapt(X, None), "y_target is None"),
+    "nan label in the source": (lambda m, X, y: m.fit(X, np.where(y > 0, np.nan, y)), "y contains NaN or None"),
+    "unlabelled with a fixed penalty": (
+        lambda m, X, y: pro2.ProjectAndProbe(l2=0.1).fit(X, y).adapt(X, y, X_unlabeled=X),
+        "X_unlabeled needs l2='auto'",
+    ),
+    "weights": (lambda m, X, y: m.adapt(X, y, np.zeros(len(y))), "sample_weight must be finite"),
+    "sampling": (lambda m, X, y: pro2.ProjectAndProbe(label_sampling="all").fit(X, y), "label_sampling must be one of"),
+    "ids": (lambda m, X, y: m.fit(X, np.arange(len(y))), "is it a column of ids or measurements"),
+    "penalty by name": (lambda m, X, y: pro2.ProjectAndProbe(l2="cv").fit(X, y).adapt(X, y), "l2 must be"),
     "half validation": (lambda m, X, y: m.adapt(X, y, X_val=X), "give both or neither"),
     "domain": (lambda m, X, y: m.fit(X, y, sample_domain=np.zeros(len(y))), "non-zero number per row"),
     "no source": (lambda m, X, y: m.fit(X, y, sample_domain=-np.ones(len(y))), "no positive entry"),
     "too wide": (lambda m, X, y: pro2.ProjectAndProbe(n_components=99).fit(X, y), "n_components=99"),
     "penalty": (lambda m, X, y: pro2.ProjectAndProbe(l2=np.inf).fit(X, y).adapt(X, y), "l2 must be"),
     "ridge": (lambda m, X, y: pro2.ProjectAndProbe(ridge=np.nan).fit(X, y), "ridge must be a finite"),
-    "scale": (lambda m, X, y: pro2.ProjectAndProbe(scale="std").fit(X, y), "scale must be one of"),
+    "scale": (lambda m, X, y: pro2.ProjectAndProbe(scale="std").fit(X, y), "scale must be 'auto' or one of"),
     "solver": (lambda m, X, y: pro2.ProjectAndProbe(solver="sgd").fit(X, y), "solver must be one of"),
     "one class": (lambda m, X, y: pro2.ProjectAndProbe().fit(X, 0 * y), "one class"),
 }

@@ -41,6 +41,8 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         weight = check_weight(sample_weight, X)
         source, target = _split_domains(sample_domain, X.shape[0])
         self.classes_ = check_classes(y[source])
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only ({self.classes_[0]!r}): a source needs rows of at least two classes.")
         _, codes = encode(y[source], self.classes_.tolist())
         Xs = X if target is None else take_rows(X, source)
         coef, intercept = self._fit_source(Xs, like_rows(codes, X), take_rows(weight, source))
@@ -104,17 +106,18 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
 
 def check_classes(y: np.ndarray) -> np.ndarray:
     """The classes of a source; a column of measurements or ids is refused."""
-    check_classification_targets(y)
     try:
         classes = np.unique(y)
     except TypeError:
         kinds = sorted({type(label).__name__ for label in y.tolist()})
         raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
-    if len(classes) > max(20, len(y) // 2):
+    whole = y.dtype.kind not in "fc" or bool(np.all(y == np.round(y)))  # fractions are refused below, by their name
+    if whole and len(classes) > max(20, len(y) // 2):
         raise ValueError(
             f"y has {len(classes)} different values in {len(y)} rows: is it a column of ids or measurements? "
             "A class needs several rows."
         )
+    check_classification_targets(y)
     return classes
 
 

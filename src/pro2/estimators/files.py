@@ -113,7 +113,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "pro2_version": document["pro2_version"],
         "params": {} if moments else found.get_params(),
         "classes": list(found.classes) if moments else found.classes_.tolist(),
-        "n_features_in": int(found.n_features if moments else found.n_features_in_),
+        "n_features_in": int(found.width if moments else found.n_features_in_),
         "provenance": document["provenance"],
         "digest": document["digest"],
         "tensors": {name: list(values.shape) for name, values in tensors.items()},

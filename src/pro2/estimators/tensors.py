@@ -29,7 +29,7 @@ def pack(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> byte
         if values.dtype.newbyteorder("=") not in _DTYPES:
             raise ValueError(f"{name} has type {values.dtype}, which a file cannot hold; use integers or floats")
     # the library reads memory as it lies: what is not contiguous would be written in another order
-    message = save({name: np.ascontiguousarray(values) for name, values in tensors.items()}, dict(metadata))
+    message = save({name: np.asarray(values, order="C") for name, values in tensors.items()}, dict(metadata))
     _check_limits(len(message), int.from_bytes(message[:8], "little"))
     return message
 
