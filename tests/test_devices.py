@@ -12,8 +12,8 @@ import pro2
 from pro2.lab.baselines import create_baseline, directions
 from pro2.lab.theory import gaussians
 from pro2.linalg import adamw, bases, heads, penalty_path, selection
-from pro2.linalg.probes import fit_logistic, fit_path
 from pro2.linalg.moments import Moments, host
+from pro2.linalg.probes import fit_logistic, fit_path
 from tests.linalg.backends import to
 
 L2 = [0.01, 0.3]

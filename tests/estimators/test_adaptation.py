@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from pro2.estimators.adaptation_report import LearningCurve, fit_curve, wilson_interval
 
 from pro2.estimators import ProjectAndProbe
 from pro2.estimators.adaptation import class_shift
-from pro2.estimators.adaptation_report import LearningCurve, fit_curve, wilson_interval
 
 
 def _data(n_classes=2, N=900, D=16, seed=0, labels=None):

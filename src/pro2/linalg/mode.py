@@ -285,9 +285,7 @@ class _Problem:
         x = xp.astype(x, self.phi.dtype)
         return _Step(x, _up(self.phi, x))
 
-    def _conjugate_gradients(
-        self, P: Array, left: Array, D: Array, enough: Array, live: Array
-    ) -> tuple[Array, Array]:
+    def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> tuple[Array, Array]:
         """x and phi x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
         xp, phi = self.xp, self.rough
         P, left, D, c, prior, enough = (
