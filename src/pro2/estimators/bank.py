@@ -185,8 +185,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     def _scored(
         self,
         Z: Array,
-        codes: np.ndarray,
-        which: np.ndarray,
+        codes: Array,
+        which: np.ndarray | None,
         penalties: list[float],
         centres: list[Any],
         among: np.ndarray,
@@ -251,10 +251,10 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int]:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
         ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        labels = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
-        return array_namespace(*X).concat(list(X)), np.concatenate(labels), ids
+        each = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
+        return array_namespace(*X).concat(list(X)), np.concatenate(each), ids
     if getattr(X, "ndim", 2) == 3:
-        labels = y if is_array_api_obj(y) else np.asarray(y)
+        labels: Any = y if is_array_api_obj(y) else np.asarray(y)
         if tuple(labels.shape) != tuple(X.shape[:2]):
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
