@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,14 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         target : array (n,), optional
             Target id of each flat row. Without it flat rows are one target; the other layouts number targets 0..T-1.
         """
-        if not (self.l2 == "auto" or (not isinstance(self.l2, str | bool) and 0 < self.l2 < np.inf)):
+        number = isinstance(self.l2, Real) and not isinstance(self.l2, bool)
+        if not (self.l2 == "auto" or (number and 0 < self.l2 < np.inf)):
             raise ValueError(f"l2 must be 'auto' or a positive finite number, got {self.l2!r}.")
         rows, labels, ids = _flatten(X, y, target)
         Z = self._features(rows, reset=True)
+        ids = np.zeros(Z.shape[0], dtype=int) if ids is None else ids
+        if ids.shape != (Z.shape[0],):
+            raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
         labels = check_labels(labels, Z.shape[0])
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
@@ -230,8 +235,8 @@ def _learn_shares(likelihood: np.ndarray, n_steps: int = 50) -> np.ndarray:
     return shares
 
 
-def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray]:
-    """Rows, labels and target ids, whatever the layout."""
+def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | None]:
+    """Rows, labels and target ids, whatever the layout; no ids where flat rows are one target."""
     y = host(y) if is_array_api_obj(y) else y
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
@@ -245,11 +250,7 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray]:
                 f"X is {tuple(X.shape)}, so y must be {tuple(X.shape[:2])} (targets, rows): {labels.shape}."
             )
         return X.reshape(-1, X.shape[2]), labels.reshape(-1), np.repeat(np.arange(X.shape[0]), X.shape[1])
-    n = len(X)
-    ids = np.zeros(n, dtype=int) if target is None else host(target) if is_array_api_obj(target) else np.asarray(target)
-    if ids.shape != (n,):
-        raise ValueError(f"target has shape {ids.shape}, X has {n} rows: one id per row is needed.")
-    return X, y, ids
+    return X, y, None if target is None else np.asarray(host(target) if is_array_api_obj(target) else target)
 
 
 def _batches(
