@@ -55,7 +55,6 @@ class TestFeatureNames:
         "predict_proba": lambda m, a, X, y: a.predict_proba(X),
         "score": lambda m, a, X, y: a.score(X, y),
         "source head": lambda m, a, X, y: m.source_head_.predict(X),
-        "projection": lambda m, a, X, y: m.projection_.transform(X),
     }
 
     @pytest.mark.parametrize("name", CALLS)
@@ -123,7 +122,7 @@ class TestTables:
     def table(self, X, y):
         from pro2.tables.embeddings import EmbeddingTable
 
-        return EmbeddingTable(X, {"label": y})
+        return EmbeddingTable(X, columns={"label": y})
 
     def test_a_table_is_its_rows(self, rows):
         Xs, ys, X, y = rows
