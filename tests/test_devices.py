@@ -11,9 +11,9 @@ import pytest
 import pro2
 from pro2.lab.baselines import create_baseline, directions
 from pro2.lab.theory import gaussians
-from pro2.linalg import adamw, bases, heads, penalty_path, selection
+from pro2.linalg import adamw, bases, heads
 from pro2.linalg.moments import Moments, host
-from pro2.linalg.probes import fit_logistic, fit_path
+from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
 from tests.linalg.backends import to
 
 L2 = [0.01, 0.3]
@@ -53,8 +53,8 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "fit_logistic": lambda X, y, w, m: fit_logistic(X, y, 0.1, sample_weight=w, prior_mean=m)[:2],
     "fit_path": lambda X, y, w, m: fit_path(X[:6, :], y[:6], [2, 8], L2, sample_weight=w[:6], prior_mean=m)[:2],
     "fit_path, many rows": lambda X, y, w, m: fit_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[:2],
-    "loo_path": lambda X, y, w, m: selection.loo_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[1],
-    "penalty_path": lambda X, y, w, m: penalty_path.penalty_path(
+    "loo_path": lambda X, y, w, m: loo_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[1],
+    "loo_penalties": lambda X, y, w, m: loo_penalties(
         X[None, ...], y[None, :], L2, sample_weight=w[None, :], prior_mean=m
     ),
     "random": lambda X, y, w, m: _adapted(create_baseline("random", random_state=0), X, y),
@@ -67,7 +67,9 @@ ANY_CLASSES: dict[str, Callable[..., Any]] = {
     "adapt": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y),
     "adapt, fixed": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(n_features=3, l2=0.1), X, y),
     "adapt, unlabeled": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(), X, y, X_unlabeled=X[40:, :]),
-    "no labels": lambda X, y, w, m: pro2.ProjectAndProbe().fit(X, y).adapt(None, None, X_unlabeled=X[:40, :]).coef_,
+    "no labels": lambda X, y, w, m: pro2.ProjectAndProbe().fit(X, y).adapt_unlabeled(X[:40, :]).coef_,
+    "adapt, leave-one-out": lambda X, y, w, m: _adapted(pro2.ProjectAndProbe(n_features="loo", l2="loo"), X, y),
+    "ProbeBank": lambda X, y, w, m: pro2.ProbeBank().fit(X.reshape(6, 10, 8), y.reshape(6, 10)).coef_,
     "Projection": lambda X, y, w, m: pro2.Projection(3, solver="logistic").fit(X, y).transform(X),
     "Probe": lambda X, y, w, m: pro2.Probe().fit(X, y, sample_weight=w).coef_,
     "Probe, class weight": lambda X, y, w, m: pro2.Probe(class_weight="balanced").fit(X, y).coef_,

@@ -1,16 +1,19 @@
-"""The untuned default of adapt: laws, reports, unlabelled rows, and real embeddings where they are at hand."""
+"""The default of adapt: the ranked features carry it, labels weigh it, and nothing the caller gives is lost."""
 
-import math
+from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from pro2.estimators.adaptation_report import LearningCurve, fit_curve, wilson_interval
 
-from pro2.estimators import ProjectAndProbe
-from pro2.estimators.adaptation import class_shift
+from pro2 import ProjectAndProbe
+from pro2.linalg.priors import PriorFamily
+
+BELIEVED = "counts of six labels are believed as they are: they cost four points where classes are equally common"
 
 
-def _data(n_classes=2, N=900, D=16, seed=0, labels=None):
+def make_data(n_classes=2, N=900, D=16, seed=0, labels=None):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, N)
     mean = np.random.default_rng(7).normal(size=(n_classes, D)) * 0.5
@@ -20,76 +23,113 @@ def _data(n_classes=2, N=900, D=16, seed=0, labels=None):
 
 @pytest.fixture(scope="module")
 def binary():
-    X, y = _data()
+    X, y = make_data()
     return ProjectAndProbe().fit(X[:600], y[:600]), X[600:], y[600:]
 
 
 @pytest.fixture(scope="module")
 def three():
-    X, y = _data(3, labels=["cat", "dog", "owl"])
+    X, y = make_data(3, labels=["cat", "dog", "owl"])
     return ProjectAndProbe().fit(X[:600], y[:600]), X[600:], y[600:]
 
 
+def balanced(y, n):
+    return np.concatenate([np.flatnonzero(y == k)[:n] for k in np.unique(y)])
+
+
 @pytest.mark.parametrize("case", ["binary", "three"])
-def test_adapted_is_one_affine_map_with_a_report(case, request):
+def test_adapted_is_one_affine_map(case, request):
     model, X, y = request.getfixturevalue(case)
     adapted = model.adapt(X[:24], y[:24])
     logits = X @ adapted.coef_.T + adapted.intercept_
     expected = logits[:, 0] if len(adapted.classes_) == 2 else logits
     np.testing.assert_allclose(adapted.decision_function(X), expected, atol=1e-10)
-    report = adapted.report_
-    assert report.n_labels == 24
-    assert sum(r["weight"] for r in report.candidates) == pytest.approx(1.0)
-    assert 0 <= report.loo_interval[0] <= report.loo_accuracy <= report.loo_interval[1] <= 1
-    assert 0 <= report.shift_severity <= 1
-    assert 1 <= report.n_features <= X.shape[1]
-    assert "leave-one-out accuracy" in str(report)
 
 
-@pytest.mark.parametrize("case", ["binary", "three"])
-def test_adapting_to_the_source_itself_keeps_its_accuracy(case, request):
-    model, X, y = request.getfixturevalue(case)
-    shortfall = []
-    for start in range(0, 60, 6):
+@pytest.mark.parametrize(
+    ("n_classes", "sampling"),
+    [
+        (2, "by_class"),
+        (3, "by_class"),
+        *(pytest.param(K, "auto", marks=pytest.mark.xfail(strict=True, reason=BELIEVED)) for K in (2, 3)),
+    ],
+)
+def test_adapting_to_the_source_itself_keeps_its_accuracy(n_classes, sampling):
+    X, y = make_data(n_classes, N=2600)
+    model = ProjectAndProbe(label_sampling=sampling).fit(X[:600], y[:600])
+    rest, shortfall = np.arange(1000, 2600), []
+    for start in range(600, 840, 6):
         few = np.arange(start, start + 6)
-        rest = np.setdiff1d(np.arange(len(y)), few)
-        adapted = model.adapt(X[few], y[few])
-        shortfall.append(model.score(X[rest], y[rest]) - adapted.score(X[rest], y[rest]))
-    assert np.mean(shortfall) < 0.04
+        shortfall.append(model.score(X[rest], y[rest]) - model.adapt(X[few], y[few]).score(X[rest], y[rest]))
+    assert np.mean(shortfall) < 0.03
 
 
-def test_leave_one_out_accuracy_tells_the_truth(binary):
+class TestRankedFeatures:
+    """The default runs on what the cover says: ranked features."""
+
+    def ranked_problem(self):
+        """Source: many weak signals, each in a few of very many features; the target flips the strongest one."""
+        rng = np.random.default_rng(0)
+        D, signals = 400, 12
+        Q = np.linalg.qr(rng.normal(size=(D, D)))[0][:signals]
+
+        def rows(n, strength):
+            y = np.arange(n) % 2
+            return rng.normal(size=(n, D)) + (2 * y[:, None] - 1) * (strength @ Q), y
+
+        first = np.eye(signals)[0]
+        return rows(6000, np.full(signals, 0.7)), rows(24, 0.9 - 1.8 * first), rows(2000, 0.9 - 1.8 * first)
+
+    def test_random_orthonormal_components_lose_accuracy(self):
+        """The same family, centres and labels: what is lost is what the ranking knew."""
+        source, few, test = self.ranked_problem()
+        family = PriorFamily(ranked=(0.9,), sizes=(0.0,), scales=("global",))
+        model = ProjectAndProbe(priors=family).fit(*source)
+        ours = model.adapt(*few).score(*test)
+        rng, blind = np.random.default_rng(1), []
+        ranked = model.priors_
+        for _ in range(3):
+            basis = [np.linalg.qr(rng.normal(size=p.components.T.shape))[0].T for p in ranked]
+            model.priors_ = tuple(replace(p, components=b) for p, b in zip(ranked, basis))
+            blind.append(model.adapt(*few).score(*test))
+        assert ours > np.mean(blind) + 0.05
+
+    def test_the_default_family_uses_them_too(self):
+        source, few, _ = self.ranked_problem()
+        model = ProjectAndProbe().fit(*source)
+        ours, ranked = model.adapt(*few), model.priors_
+        turn = np.linalg.qr(np.random.default_rng(2).normal(size=(400, 400)))[0]
+        model.priors_ = tuple(replace(p, components=p.components @ turn) for p in ranked)
+        assert np.abs(model.adapt(*few).coef_ - ours.coef_).max() > 1e-3 * np.abs(ours.coef_).max()
+
+    @pytest.mark.parametrize("change", [{"solver": "logistic"}, {"ridge": 30.0}, {"n_components": 2}])
+    def test_another_basis_gives_another_head(self, change):
+        X, y = make_data()
+        heads = [
+            ProjectAndProbe(**options).fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]) for options in ({}, change)
+        ]
+        assert np.abs(heads[0].coef_ - heads[1].coef_).max() > 1e-4
+
+    def test_fit_computes_only_the_directions_that_are_used(self):
+        X, y = make_data(D=200, N=600)
+        model = ProjectAndProbe().fit(X, y)
+        assert model.projection_.components_.shape == (PriorFamily().n_ranked, 200)
+        assert ProjectAndProbe(n_features=150, l2=0.1).fit(X, y).projection_.components_.shape == (150, 200)
+
+
+@pytest.mark.parametrize(
+    "change", [{"trust": 0.0}, {"sizes": (0.0,)}, {"reaches": (100.0,)}, {"ranked": (0.0,)}, {"scales": ("global",)}]
+)
+def test_another_family_gives_another_head(binary, change):
     model, X, y = binary
-    adapted = model.adapt(X[:100], y[:100])
-    low, high = adapted.report_.loo_interval
-    assert low <= adapted.score(X[100:], y[100:]) <= high
+    source, t = make_data()
+    other = ProjectAndProbe(priors=PriorFamily(**change)).fit(source[:600], t[:600])
+    assert np.abs(other.adapt(X[:12], y[:12]).coef_ - model.adapt(X[:12], y[:12]).coef_).max() > 1e-5
 
 
-def test_all_components_or_a_rotation_of_them_give_one_answer(binary):
-    _, X, y = binary
-    Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(16, 16)))
-    source, t = _data()
-    a = ProjectAndProbe(scale="global").fit(source[:600], t[:600]).adapt(X[:12], y[:12])
-    b = ProjectAndProbe(scale="global").fit(source[:600] @ Q, t[:600]).adapt(X[:12] @ Q, y[:12])
-    np.testing.assert_allclose(b.coef_, a.coef_ @ Q, atol=1e-6)
-
-
-def test_fewer_components_keep_the_head_in_their_span():
-    X, y = _data()
-    model = ProjectAndProbe(n_components=3).fit(X[:600], y[:600])
-    adapted = model.adapt(X[600:616], y[600:616])
-    scaled = adapted.coef_[0] * model.projection_.scale_
-    B = model.projection_.components_
-    np.testing.assert_allclose(scaled @ B.T @ B, scaled, atol=1e-9)
-
-
-def test_fixed_options_and_validation_rows_go_the_tuned_way(binary):
-    _, X, y = binary
-    source, t = _data()
-    fixed = ProjectAndProbe(l2=0.1, n_features=2).fit(source[:600], t[:600]).adapt(X[:12], y[:12])
-    assert fixed.n_features_ == 2
-    tuned = ProjectAndProbe().fit(source[:600], t[:600]).adapt(X[:12], y[:12], X_val=X[12:40], y_val=y[12:40])
-    assert not hasattr(tuned, "report_")
+def test_a_family_must_be_one():
+    with pytest.raises(TypeError, match="priors must be a PriorFamily, got dict"):
+        ProjectAndProbe(priors={"trust": 1.0}).fit(*make_data())
 
 
 def test_one_class_of_labels_and_missing_classes_stay_defined(three):
@@ -101,73 +141,121 @@ def test_one_class_of_labels_and_missing_classes_stay_defined(three):
     assert P[:, 1:].max() > 0
 
 
-def test_weights_count_as_repetition(binary):
-    model, X, y = binary
-    w = np.r_[2.0, np.ones(9)]
-    a = model.adapt(X[:10], y[:10], sample_weight=w)
-    b = model.adapt(np.vstack([X[:1], X[:10]]), np.r_[y[:1], y[:10]])
-    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-5)
+class TestWeights:
+    """Importances: repetition, absence, and continuity."""
+
+    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}, {"l2": "loo", "n_features": "loo"}])
+    def test_a_weight_is_a_repetition_also_in_parts(self, options):
+        source, t = make_data()
+        X, y = source[600:], t[600:]
+        model = ProjectAndProbe(**options).fit(source[:600], t[:600])
+        once = model.adapt(X[:10], y[:10], sample_weight=np.r_[2.0, np.ones(9)])
+        twice = model.adapt(np.vstack([X[:1], X[:10]]), np.r_[y[:1], y[:10]])
+        parts = model.adapt(np.vstack([X[:1], X[:10]]), np.r_[y[:1], y[:10]], np.r_[1.75, 0.25, np.ones(9)])
+        for other in (twice, parts):
+            np.testing.assert_allclose(other.coef_, once.coef_, atol=1e-7)
+            np.testing.assert_allclose(other.intercept_, once.intercept_, atol=1e-7)
+
+    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}])
+    def test_rows_of_weight_zero_are_absent(self, options):
+        source, t = make_data()
+        X, y = source[600:616], t[600:616]
+        model = ProjectAndProbe(**options).fit(source[:600], t[:600])
+        some = np.r_[np.ones(4), np.zeros(12)]
+        absent, short = model.adapt(X, y, some), model.adapt(X[:4], y[:4])
+        np.testing.assert_allclose(absent.coef_, short.coef_, atol=1e-9)
+        assert absent.report_.n_labels == 4
+
+    def test_small_weights_keep_the_choice_of_the_papers_probe(self):
+        """Sixteen rows of weight 1/16 once chose by a leave-one-out loss of 216,411."""
+        source, t = make_data()
+        X, y = source[600:616], t[600:616]
+        model = ProjectAndProbe(l2="loo", n_features="loo").fit(source[:600], t[:600])
+        a, b = model.adapt(X, y), model.adapt(X, y, np.full(16, 1 / 16))
+        assert (a.n_features_, a.l2_) == pytest.approx((b.n_features_, b.l2_))
+        np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-8)
+
+    def test_the_intercept_is_continuous_in_the_weights(self):
+        """With 16 balanced rows a weight of 1 + 1e-6 once moved it from -1.65 to -0.28."""
+        X, y = make_data()
+        rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]])
+        model = ProjectAndProbe().fit(X[rare], y[rare])
+        few = balanced(y, 8)
+        plain = model.adapt(X[few], y[few])
+        nudged = model.adapt(X[few], y[few], np.r_[1 + 1e-6, np.ones(15)])
+        assert abs(float(nudged.intercept_[0] - plain.intercept_[0])) < 1e-4
+
+    def test_a_source_of_weight_zero_here_and_there(self):
+        """A stride of zero weights once gave a model of NaN."""
+        X, y = make_data(N=4096)
+        keep = np.arange(4096) % 4 != 0
+        weighted, short = ProjectAndProbe().fit(X, y, sample_weight=keep), ProjectAndProbe().fit(X[keep], y[keep])
+        np.testing.assert_allclose(weighted.coef_, short.coef_, atol=1e-8)
+
+    def test_fractional_weights_of_a_large_source_are_parts_of_rows(self):
+        X, y = make_data(N=20_000)
+        w = np.random.default_rng(0).uniform(0.1, 3.0, len(y))
+        whole = ProjectAndProbe().fit(X, y, sample_weight=w)
+        parts = ProjectAndProbe().fit(np.vstack([X, X]), np.r_[y, y], sample_weight=np.r_[0.3 * w, 0.7 * w])
+        np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-8)
 
 
-def test_unlabelled_rows_recover_the_class_shares(binary):
-    model, X, y = binary
-    few = np.concatenate([np.flatnonzero(y == k)[:20] for k in (0, 1)])
-    rest = np.setdiff1d(np.arange(len(y)), few)
-    rare = np.concatenate([rest[y[rest] == 0], rest[y[rest] == 1][:8]])
-    plain = model.adapt(X[few], y[few])
-    with_rows = model.adapt(X[few], y[few], X_unlabeled=X[rare])
-    assert with_rows.score(X[rare], y[rare]) >= plain.score(X[rare], y[rare])
-    assert with_rows.intercept_[0] < plain.intercept_[0]
-    np.testing.assert_array_equal(with_rows.coef_, plain.coef_)
+class TestLabelSampling:
+    """How labels were drawn is said, not guessed by a jump."""
+
+    def adapted(self, sampling, n=8):
+        X, y = make_data()
+        rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]])
+        few = balanced(y, n)
+        return ProjectAndProbe(label_sampling=sampling).fit(X[rare], y[rare]).adapt(X[few], y[few])
+
+    def test_equal_counts_asked_for_or_drawn_mean_another_intercept(self):
+        by_class, random = self.adapted("by_class"), self.adapted("random")
+        np.testing.assert_array_equal(by_class.coef_, random.coef_)
+        assert by_class.intercept_[0] < random.intercept_[0]
+        np.testing.assert_allclose(self.adapted("auto").intercept_, by_class.intercept_)
+
+    def test_a_seventeenth_label_moves_little(self):
+        X, y = make_data()
+        rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]])
+        model = ProjectAndProbe().fit(X[rare], y[rare])
+        few = balanced(y, 8)
+        more = np.r_[few, np.flatnonzero(y == 1)[8]]
+        shares = [model.adapt(X[rows], y[rows]).predict_proba(X)[:, 1].mean() for rows in (few, more)]
+        assert abs(shares[0] - shares[1]) < 0.1
 
 
-def test_class_shift_is_nothing_where_shares_agree():
+def test_unlabelled_rows_damp_what_varies_too_much_there():
     rng = np.random.default_rng(0)
-    logits = np.r_[rng.normal(4, 1, 500), rng.normal(-4, 1, 500)]
-    assert abs(class_shift(logits, np.array([0.5, 0.5]), 40)) < 0.05
+    X, y = rng.normal(size=(1000, 6)), np.arange(1000) % 2
+    X[:, 0] += 2 * (2 * y - 1)
+    X[:, 1] += 2 * y - 1
+    Z, t = rng.normal(size=(1000, 6)), np.arange(1000) % 2
+    Z[:, 0] *= 30.0
+    Z[:, 1] += 2 * t - 1
+    model = ProjectAndProbe().fit(X, y)
+    damped = model.adapt_unlabeled(Z[:500])
+    assert damped.score(Z[500:], t[500:]) > model.score(Z[500:], t[500:]) + 0.1
+    same = model.adapt_unlabeled(X)
+    np.testing.assert_allclose(same.coef_, model.source_head_.coef_)
+    with pytest.raises(AttributeError, match="report_ exists after an adaptation"):
+        same.report_  # noqa: B018
 
 
-def test_without_labels_changed_features_lose_their_rank(binary):
-    model, X, _ = binary
-    U = X.copy()
-    direction = model.projection_.components_[0] / np.linalg.norm(model.projection_.components_[0])
-    scaled = (U - model.projection_.mean_) / model.projection_.scale_
-    scaled = scaled + 9.0 * np.outer(scaled @ direction, direction)
-    U = scaled * model.projection_.scale_ + model.projection_.mean_
-    report = model.adapt(None, None, X_unlabeled=U).report_
-    assert report.n_labels == 0
-    assert report.stability[0] < 0.1
-    assert report.ranking[0] != 0
-    same = model.adapt(None, None, X_unlabeled=X).report_
-    assert same.ranking[0] == 0
-
-
-def test_no_target_at_all_is_an_error(binary):
-    model, *_ = binary
-    with pytest.raises(ValueError, match="X_target is None"):
-        model.adapt(None, None)
-
-
-def test_wilson_interval_at_the_edges():
-    low, high = wilson_interval(1.0, 4)
-    assert high == 1.0
-    assert 0.4 < low < 0.6
-
-
-def test_learning_curve_recovers_its_own_law():
-    n = np.array([4.0, 8.0, 16.0])
-    curve = fit_curve(n, 0.05 + 0.4 / np.sqrt(n), np.array([500.0, 500.0, 500.0]))
-    assert curve.floor == pytest.approx(0.05, abs=1e-9)
-    assert curve.accuracy_at(64) == pytest.approx(0.90)
-    assert curve.labels_for(2.0) == pytest.approx((0.4 / 0.08) ** 2 - 16)
-    assert LearningCurve(n, n, n, 0.1, 0.0, 0.0).labels_for(1.0) == math.inf
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_missing_labels_are_unlabelled_rows(binary, missing):
+    model, X, y = binary
+    some = np.array([*y[:10].tolist(), *[missing] * 40], dtype=object)
+    mixed, apart = model.adapt(X[:50], some), model.adapt(X[:10], y[:10], X_unlabeled=X[10:50])
+    np.testing.assert_allclose(mixed.coef_, apart.coef_, atol=1e-9)
+    np.testing.assert_allclose(mixed.intercept_, apart.intercept_, atol=1e-9)
 
 
 def test_real_embeddings_reach_the_bar(real_data):
-    """Waterbirds, 2 labels a class: far above the linear probe and no worse than the source head (mean of targets)."""
+    """Waterbirds, 2 labels per class: no worse than the source head, mean of targets."""
     z = np.load(real_data / "waterbirds.npz")
     X, y, place, split = z["embeddings"].astype(np.float32), z["y"].astype(int), z["place"].astype(int), z["split"]
-    model = ProjectAndProbe(n_components=None).fit(X[split == 0], y[split == 0])
+    model = ProjectAndProbe().fit(X[split == 0], y[split == 0])
     test = np.flatnonzero(split == 2)
     gains, accuracy = [], []
     for rows in (test[y[test] == place[test]], test[y[test] != place[test]]):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import pro2
 from pro2.estimators import bank as bank_module
@@ -118,3 +119,79 @@ def test_mistakes_are_explained(rng, call, message):
     X, y, _ = supports(rng, 3, 10)
     with pytest.raises(ValueError, match=message):
         call(ProbeBank(l2=0.1).fit(X, y), X, y)
+
+
+def test_score_is_the_share_of_right_answers(rng):
+    X, y, _ = supports(rng, 4, 10)
+    bank, ids = ProbeBank(l2=0.1).fit(X, y), np.repeat(np.arange(4), 10)
+    flat, labels, weight = X.reshape(40, -1), y.reshape(-1), rng.uniform(0.1, 1.0, 40)
+    right = bank.predict(flat, ids) == labels
+    assert bank.score(flat, labels, target=ids) == pytest.approx(right.mean())
+    assert bank.score(flat, labels, weight, target=ids) == pytest.approx(np.average(right, weights=weight))
+    assert bank.score(X[2], y[2], target=2) == pytest.approx(right[20:30].mean())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.5])
+def test_labels_that_are_none_are_refused(rng, bad):
+    X, y, _ = supports(rng, 3, 10)
+    with pytest.raises(ValueError, match=r"y contains|Unknown label type|is it a column of ids or measurements"):
+        ProbeBank().fit(X, np.where(rng.random(y.shape) < 0.3, bad, y))
+
+
+def test_missing_names_are_refused(rng):
+    X, y, _ = supports(rng, 3, 10)
+    names = np.where(y > 0, "yes", "no").astype(object)
+    names[0, 0] = None
+    with pytest.raises(ValueError, match="y contains NaN or None"):
+        ProbeBank().fit(X, names)
+
+
+def test_clone_keeps_a_fitted_projection(rng):
+    X, y, _ = supports(rng, 4, 10)
+    flat, labels = X.reshape(40, -1), y.reshape(-1)
+    projection = pro2.Projection(3).fit(flat, labels)
+    copy = clone(ProbeBank(projection, l2=0.1, n_features=2).fit(X, y))
+    assert not hasattr(copy, "coef_")
+    assert (copy.l2, copy.n_features) == (0.1, 2)
+    assert copy.fit(X, y).coef_.shape == (4, 2)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("l2", [0.1, "auto"])
+@pytest.mark.parametrize("layout", ["cube", "list", "flat"])
+def test_tensors_stay_tensors(rng, K, l2, layout):
+    torch = pytest.importorskip("torch")
+    X, y, _ = supports(rng, 4, 8, K=K)
+    expected = ProbeBank(l2=l2).fit(X, y)
+    Xt, yt = torch.from_numpy(X), torch.from_numpy(y)
+    if layout == "cube":
+        bank = ProbeBank(l2=l2).fit(Xt, yt)
+    elif layout == "list":
+        bank = ProbeBank(l2=l2).fit(list(Xt), list(yt))
+    else:
+        bank = ProbeBank(l2=l2).fit(Xt.reshape(32, -1), yt.reshape(-1), torch.arange(4).repeat_interleave(8))
+    assert isinstance(bank.coef_, torch.Tensor)
+    np.testing.assert_allclose(bank.coef_.numpy(), expected.coef_, atol=1e-6)
+    P = bank.predict_proba(Xt[2], 2)
+    assert isinstance(P, torch.Tensor)
+    np.testing.assert_allclose(P.numpy(), expected.predict_proba(X[2], 2), atol=1e-6)
+    np.testing.assert_array_equal(bank.predict(Xt[2], 2), expected.predict(X[2], 2))
+
+
+def test_one_library_fits_and_another_asks(rng, tmp_path):
+    torch = pytest.importorskip("torch")
+    X, y, _ = supports(rng, 4, 8)
+    by_tensor, by_array = ProbeBank(l2=0.1).fit(torch.from_numpy(X), torch.from_numpy(y)), ProbeBank(l2=0.1).fit(X, y)
+    for bank in (by_tensor, by_array, pro2.load(by_tensor.save(tmp_path / "m"))):
+        for asked in (X[1], torch.from_numpy(X[1])):
+            P = bank.predict_proba(asked, 1)
+            assert type(P) is type(asked)
+            np.testing.assert_allclose(np.asarray(P), by_array.predict_proba(X[1], 1), atol=1e-7)
+
+
+def test_one_row_per_target_is_tame(rng):
+    """A target whose only row fixes its own fit tells nothing about penalties: the pool decides."""
+    X, y = rng.normal(size=(60, 1, 6)), np.arange(60)[:, None] % 2
+    bank = ProbeBank().fit(X, y)
+    assert np.isfinite(bank.coef_).all()
+    assert np.abs(bank.coef_).max() < 100

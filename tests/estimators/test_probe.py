@@ -1,10 +1,123 @@
-"""The probe alone: what a prefix of the features means for it."""
+"""The probe alone: solved or said so, weights that are honoured, and what a prefix of the features means for it."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 from pro2 import Probe
+from pro2.estimators import probe as probe_module
+
+
+def make_rows(n: int = 80, p: int = 5, K: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % K
+    return rng.normal(size=(n, p)) + 1.5 * rng.normal(size=(K, p))[y], y
+
+
+@pytest.mark.parametrize("K", [2, 4])
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0, 1: 0.5}])
+def test_it_is_scikit_learns_problem(K, class_weight):
+    X, y = make_rows(K=K)
+    X, y = X[20 * (y == 1).cumsum() < 9999], y
+    w = np.random.default_rng(1).uniform(0.1, 2.0, len(y))
+    if class_weight is not None and K > 2:
+        class_weight = class_weight if isinstance(class_weight, str) else {**class_weight, 2: 1.0, 3: 1.0}
+    ours = Probe(l2=0.05, n_features=5, class_weight=class_weight).fit(X, y, w)
+    from sklearn.utils.class_weight import compute_sample_weight
+
+    total = w * (1.0 if class_weight is None else compute_sample_weight(class_weight, y))
+    theirs = LogisticRegression(C=1 / (0.05 * total.sum()), tol=1e-10, max_iter=5000).fit(X, y, total)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+    assert ours.kkt_ <= 1e-9
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_a_column_around_a_hundred_is_solved(K):
+    """It once stopped at a residual of 0.51 and an accuracy of 0.5 in silence."""
+    X, y = make_rows(K=K)
+    far = X.copy()
+    far[:, 1] += 100.0
+    prior = np.random.default_rng(2).normal(size=5 if K == 2 else (K, 5))
+    a, b = (Probe(l2=0.1, n_features=5).fit(A, y, prior_mean=prior) for A in (X, far))
+    assert b.kkt_ <= 1e-9
+    np.testing.assert_allclose(b.predict_proba(far), a.predict_proba(X), atol=1e-6)
+
+
+def test_what_is_not_solved_is_said(monkeypatch):
+    X, y = make_rows()
+
+    def stopped(*args, **options):
+        return probe_module.fit_logistic_path(*args, **options, max_iter=1)
+
+    monkeypatch.setattr(probe_module, "fit_logistic_path", probe_module.fit_path, raising=False)
+    monkeypatch.setattr(probe_module, "fit_path", stopped)
+    with pytest.warns(ConvergenceWarning, match=r"did not converge: relative gradient .* at l2=1e-06"):
+        Probe(l2=1e-6, n_features=5).fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [1 / 16, 16.0])
+@pytest.mark.parametrize("K", [2, 3])
+def test_scaling_all_weights_changes_nothing(K, scale):
+    X, y = make_rows(18, K=K)
+    a, b = Probe().fit(X, y), Probe().fit(X, y, np.full(18, scale))
+    assert (a.n_features_, a.l2_) == (b.n_features_, pytest.approx(b.l2_))
+    np.testing.assert_allclose(a.scores_, b.scores_, atol=1e-7)
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 3}, {"class_weight": "balanced"}])
+def test_weights_are_repetitions_also_in_the_choice(options):
+    X, y = make_rows(20)
+    w = np.random.default_rng(0).integers(0, 3, 20)
+    w[:4] = 1
+    at = np.repeat(np.arange(20), w)
+    if "class_weight" in options:  # which counts rows, not weights, as in scikit-learn
+        w, at = np.ones(20), np.arange(20)
+    a, b = Probe(**options).fit(X, y, w.astype(float)), Probe(**options).fit(X[at], y[at])
+    assert a.n_features_ == b.n_features_
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
+
+
+def test_balanced_classes_choose_sanely():
+    """Weights below one once wrecked the leave-one-out loss."""
+    X, y = make_rows(60)
+    keep = np.flatnonzero((y == 0) | (np.arange(60) < 12))
+    probe = Probe(class_weight="balanced").fit(X[keep], y[keep])
+    assert probe.scores_.min() < 1.0
+    assert probe.score(X, y) > 0.8
+
+
+class TestAdamW:
+    """The paper's optimiser honours what it is given."""
+
+    def heads(self, **options):
+        X, y = make_rows(40)
+        class_weight = options.pop("class_weight", None)
+        probe = Probe(l2=0.1, n_features=5, solver="adamw", random_state=0, class_weight=class_weight)
+        return np.r_[probe.fit(X, y, **options).coef_[0], probe.intercept_]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"sample_weight": np.r_[np.full(20, 5.0), np.ones(20)]},
+            {"class_weight": {0: 1, 1: 5}},
+            {"prior_mean": np.ones(5)},
+        ],
+        ids=["sample_weight", "class_weight", "prior_mean"],
+    )
+    def test_nothing_is_ignored(self, options):
+        assert np.abs(self.heads(**options) - self.heads()).max() > 1e-3
+
+    def test_a_weight_is_a_repetition(self):
+        X, y = make_rows(30)
+        w = np.random.default_rng(3).integers(0, 3, 30).astype(float)
+        at = np.repeat(np.arange(30), w.astype(int))
+        probes = [Probe(l2=0.1, n_features=5, solver="adamw", random_state=0) for _ in range(2)]
+        a, b = probes[0].fit(X, y, w), probes[1].fit(X[at], y[at])
+        np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
 
 
 def test_the_prior_mean_of_features_that_are_not_used_plays_no_part():
@@ -13,3 +126,24 @@ def test_the_prior_mean_of_features_that_are_not_used_plays_no_part():
     whole = Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=prior)
     short = Probe(n_features=3, l2=0.1).fit(X[:, :3], y, prior_mean=prior[:3])
     np.testing.assert_allclose(whole.predict_proba(X), short.predict_proba(X[:, :3]), atol=1e-9)
+
+
+@pytest.mark.parametrize("prior", [np.nan * np.ones(5), np.ones(4), np.ones((2, 5)), ["a"] * 5, [[1.0], [1.0, 2.0]]])
+def test_prior_means_that_are_none_are_refused(prior):
+    with pytest.raises((ValueError, TypeError), match="prior_mean must be"):
+        Probe(l2=0.1).fit(*make_rows(), prior_mean=prior)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"solver": "sgd"}, "solver must be"),
+        ({"fit": {"X_val": np.ones((2, 5))}}, "give both or neither"),
+        ({"fit": {"sample_weight": np.ones(3)}}, "sample_weight has shape"),
+        ({"fit": {"sample_weight": -np.ones(80)}}, "sample_weight must be"),
+    ],
+)
+def test_mistakes_are_explained(change, message):
+    extra = change.pop("fit", {})
+    with pytest.raises(ValueError, match=message):
+        Probe(**change).fit(*make_rows(), **extra)

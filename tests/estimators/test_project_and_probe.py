@@ -93,6 +93,18 @@ def test_partial_fit_equals_fit(parts):
     np.testing.assert_allclose(pieces.transform(Xs), whole.transform(Xs), atol=1e-9)
 
 
+def test_partial_fit_of_both_steps_equals_fit(parts):
+    Xs, ys, Xt, yt, *_ = parts
+    whole, pieces = pro2.ProjectAndProbe().fit(Xs, ys), pro2.ProjectAndProbe()
+    order = np.argsort(ys, kind="stable")  # the first batch has one class only
+    for i in range(0, len(ys), 50):
+        pieces.partial_fit(Xs[order[i : i + 50]], ys[order[i : i + 50]])
+    np.testing.assert_allclose(pieces.coef_, whole.coef_, atol=1e-8)
+    np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
+    with pytest.raises(ValueError, match="y has classes .* that are not in `classes`"):
+        pieces.partial_fit(Xs, ys + 9, classes=np.unique(ys))
+
+
 def test_bare_definition_has_no_scaling(parts):
     Xs, ys, *_ = parts
     p = pro2.Projection(3, ridge=0, scale=None).fit(Xs, ys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,15 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         target : array (n,), optional
             Target id of each flat row. Without it flat rows are one target; the other layouts number targets 0..T-1.
         """
-        if not (self.l2 == "auto" or (not isinstance(self.l2, str | bool) and 0 < self.l2 < np.inf)):
+        number = isinstance(self.l2, Real) and not isinstance(self.l2, bool)
+        if not (self.l2 == "auto" or (number and 0 < self.l2 < np.inf)):
             raise ValueError(f"l2 must be 'auto' or a positive finite number, got {self.l2!r}.")
         rows, labels, ids = _flatten(X, y, target)
         Z = self._features(rows, reset=True)
+        if ids is None:
+            ids = np.zeros(Z.shape[0], dtype=int)
+        if not isinstance(ids, int) and ids.shape != (Z.shape[0],):
+            raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
         self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -245,8 +251,11 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
     return classes, _codes(codes, Z)
 
 
-def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int]:
-    """Rows, labels and target ids, whatever the layout; for (T, M, D) the number of targets instead of ids."""
+def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
+    """Rows, labels and target ids, whatever the layout.
+
+    For (T, M, D) the number of targets stands for the ids; flat rows without ids are one target.
+    """
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
@@ -259,11 +268,7 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int]:
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
         return X.reshape(-1, X.shape[2]), labels.reshape(-1), int(X.shape[0])
-    n = len(X)
-    ids = np.zeros(n, dtype=int) if target is None else host(target) if is_array_api_obj(target) else np.asarray(target)
-    if ids.shape != (n,):
-        raise ValueError(f"target has shape {ids.shape}, X has {n} rows: one id per row is needed.")
-    return X, y, ids
+    return X, y, None if target is None else np.asarray(host(target) if is_array_api_obj(target) else target)
 
 
 def _batches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,7 @@ def feature_grid(n_features: int | str, p: int) -> list[int]:
     """Prefix lengths to try: the one asked for, or 1, 2, 4, ... and all."""
     if n_features == "auto":
         return sorted({*(2**k for k in range(p.bit_length()) if 2**k < p), p})
-    if isinstance(n_features, str) or not isinstance(n_features, int | np.integer) or not 1 <= n_features <= p:
+    if isinstance(n_features, str | bool) or not isinstance(n_features, int | np.integer) or not 1 <= n_features <= p:
         raise ValueError(
             f"n_features must be 'auto' or an integer in 1..{p} (the number of features), got {n_features!r}."
         )
@@ -221,6 +222,6 @@ def penalty_grid(l2: float | str, Z: Array, weight: Array | None = None) -> list
         centred = Z - share @ Z
         unit = float(share @ xp.sum(centred * centred, axis=1))
         return [float(g * (unit if unit > 0 else 1.0)) for g in L2_GRID]
-    if isinstance(l2, bool) or not 0 < float(l2) < float("inf"):
+    if isinstance(l2, bool) or not isinstance(l2, Real) or not 0 < l2 < float("inf"):
         raise ValueError(f"l2 must be 'auto' or a positive finite number, got {l2!r}.")
     return [float(l2)]

@@ -130,10 +130,17 @@ class ProjectAndProbe(SourceTargetClassifier):
         self._set_head(*self._set_source(moments, projections))
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Add source rows; the model equals that of one `fit` on all rows seen. Only for solver="krylov"."""
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
+        """Add source rows; the model equals that of one `fit` on all rows seen. Only for solver="krylov".
+
+        `classes`, if given, are all that may come: a label that is not among them is refused.
+        """
         first = not hasattr(self, "source_moments_")
         X = check_X(self, X, reset=first)
+        y = check_labels(y, X.shape[0])
+        unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.asarray(classes).tolist()), key=str)
+        if unknown:
+            raise ValueError(f"y has classes {unknown[:5]} that are not in `classes`.")
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, sample_weight)
         if not first:

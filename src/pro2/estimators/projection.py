@@ -16,7 +16,7 @@ from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import check_weight, check_X
+from pro2.estimators.validation import check_weight, check_X, like_model
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
 from pro2.linalg.moments import Array, encode
@@ -141,8 +141,9 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         xp = array_namespace(X)
         X = unit_rows(X) if self.scale == "unit" else X
         # fold the scale into the basis: one product, no scaled copy of X
-        map_ = xp.astype(self.components_ * (self.norms_[:, None] / self.scale_[None, :]), X.dtype)
-        return (X - xp.astype(self.mean_, X.dtype)) @ xp.matrix_transpose(map_)
+        map_, mean = self.components_ * (self.norms_[:, None] / self.scale_[None, :]), self.mean_
+        map_, mean = (xp.astype(like_model(a, X), X.dtype) for a in (map_, mean))
+        return (X - mean) @ xp.matrix_transpose(map_)
 
     def to_input_space(self, coef: Array, intercept: Array) -> tuple[Array, Array]:
         """An affine map on the first p features, (..., p), as the same map on raw embeddings, (..., D)."""

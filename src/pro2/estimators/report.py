@@ -226,7 +226,7 @@ class Evidence:
         right = (answers == y).astype(float)
         facts = dict(self.facts)
         withheld = self._withheld(facts.pop("label_sampling", "auto"), y)
-        accuracy = math.nan if withheld else float(w @ right)
+        accuracy = math.nan if withheld else _share(w, right)
         counts = np.bincount(y, minlength=K)
         return AdaptationReport(
             n_labels=len(y),
@@ -239,7 +239,7 @@ class Evidence:
             counts=counts.tolist(),
             shares=[float(v) for v in self.shares],
             confusion=_confusion(y, answers, K),
-            surprising=np.argsort(P[np.arange(len(y)), y], kind="stable"),
+            surprising=host(self.labels.number)[np.argsort(P[np.arange(len(y)), y], kind="stable")],
             effective_features=self._effective_features(adapted.coef_),
             learning_curve=_learning_curve(self, 1.0 - float(w @ right)),
             **self._against_source(adapted, y, w),
@@ -267,7 +267,7 @@ class Evidence:
         X = host(self.labels.X)
         before = _answers(X, *self.source_head)
         return {
-            "source_accuracy": float(w @ (before == y)),
+            "source_accuracy": _share(w, before == y),
             "agreement": float(np.mean(before == _answers(X, adapted.coef_, adapted.intercept_))),
         }
 
@@ -295,6 +295,11 @@ def _class_weighted(y: np.ndarray, c: np.ndarray, shares: np.ndarray) -> np.ndar
     total = np.bincount(y, weights=c, minlength=len(shares))
     w = c * (shares / np.where(total > 0, total, 1.0))[y]
     return np.asarray(w / w.sum())
+
+
+def _share(w: np.ndarray, right: np.ndarray) -> float:
+    """Weighted share; by rounding alone weights of sum one could add up to more."""
+    return min(1.0, float(w @ right))
 
 
 def _confusion(y: np.ndarray, answers: np.ndarray, K: int) -> np.ndarray:

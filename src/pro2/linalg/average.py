@@ -30,11 +30,15 @@ SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
 class Labels(NamedTuple):
-    """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice."""
+    """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice.
+
+    `number` (M,) says which row of the caller's each one is, the first of equal ones.
+    """
 
     X: Array
     y: Array
     c: Array
+    number: Array
 
     @classmethod
     def of(cls, X: Array, y: Array, weight: Array | None = None) -> Labels:
@@ -48,7 +52,7 @@ class Labels(NamedTuple):
         first, total = _merged(host(X), host(y), w)
         at = xp.asarray(first, device=device(X))
         c = xp.asarray(total, dtype=X.dtype, device=device(X))
-        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c)
+        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c, at)
 
     def take(self, rows: np.ndarray) -> Labels:
         xp = array_namespace(self.X)

@@ -1,0 +1,172 @@
+"""What comes in: frames with names, tensors for NumPy models and the reverse, tables, and odd parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pro2
+from pro2 import Probe, ProbeBank, ProjectAndProbe, Projection
+from tests.estimators.test_adaptation import make_data
+
+NAMES = [f"f{i}" for i in range(16)]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = make_data()
+    return X[:600], y[:600], X[600:], y[600:]
+
+
+def frame(X: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=NAMES)
+
+
+@pytest.fixture(scope="module")
+def named(rows):
+    Xs, ys, X, y = rows
+    model = ProjectAndProbe().fit(frame(Xs), ys)
+    return model, model.adapt(frame(X[:24]), y[:24])
+
+
+class TestFeatureNames:
+    """Names are carried and checked everywhere."""
+
+    def test_right_frames_pass_without_a_warning(self, named, rows):
+        model, adapted = named
+        plain = ProjectAndProbe().fit(*rows[:2]).adapt(rows[2][:24], rows[3][:24])
+        X = frame(rows[2])
+        np.testing.assert_array_equal(adapted.predict(X), plain.predict(rows[2]))
+        assert adapted.score(X, rows[3]) == plain.score(rows[2], rows[3])
+        assert list(adapted.feature_names_in_) == list(model.source_head_.feature_names_in_) == NAMES
+        model.adapt(X[:24], rows[3][:24], X_unlabeled=X)
+        model.adapt(X[:24], rows[3][:24], X_val=X[24:], y_val=rows[3][24:])
+        model.adapt_unlabeled(X).predict(X)
+
+    CALLS = {
+        "adapt": lambda m, a, X, y: m.adapt(X, y),
+        "adapt, fixed": lambda m, a, X, y: ProjectAndProbe(l2=0.1).fit(X[X.columns[::-1]], y).adapt(X, y),
+        "X_val": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_val=X, y_val=y),
+        "X_unlabeled": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_unlabeled=X),
+        "adapt_unlabeled": lambda m, a, X, y: m.adapt_unlabeled(X),
+        "predict of the model": lambda m, a, X, y: m.predict(X),
+        "predict": lambda m, a, X, y: a.predict(X),
+        "predict_proba": lambda m, a, X, y: a.predict_proba(X),
+        "score": lambda m, a, X, y: a.score(X, y),
+        "source head": lambda m, a, X, y: m.source_head_.predict(X),
+    }
+
+    @pytest.mark.parametrize("name", CALLS)
+    def test_columns_in_another_order_are_refused(self, named, rows, name):
+        X = frame(rows[2])[NAMES[::-1]]
+        with pytest.raises(ValueError, match="feature names should match"):
+            self.CALLS[name](*named, X, rows[3])
+
+    def test_both_steps_in_one_fit_keep_them(self, rows):
+        Xs, ys, X, y = rows
+        domain = np.r_[np.ones(600), -np.ones(24)]
+        both = ProjectAndProbe().fit(frame(np.vstack([Xs, X[:24]])), np.r_[ys, y[:24]], sample_domain=domain)
+        both.predict(frame(X))
+        with pytest.raises(ValueError, match="feature names should match"):
+            both.predict(frame(X)[NAMES[::-1]])
+
+    def test_a_file_keeps_them(self, named, rows, tmp_path):
+        for kind, each in zip("ma", named):
+            again = pro2.load(each.save(tmp_path / kind))
+            assert list(again.feature_names_in_) == NAMES
+            again.predict(frame(rows[2]))
+            with pytest.raises(ValueError, match="feature names should match"):
+                again.predict(frame(rows[2])[NAMES[::-1]])
+
+
+class TestLibraries:
+    """A model takes the arrays of any library."""
+
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        return pytest.importorskip("torch")
+
+    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 3}])
+    @pytest.mark.parametrize("fitted_on", ["numpy", "torch", "a file"])
+    @pytest.mark.parametrize("used_with", ["numpy", "torch"])
+    def test_fitted_on_one_and_used_with_another(self, rows, torch, tmp_path, options, fitted_on, used_with):
+        Xs, ys, X, y = rows
+        expected = ProjectAndProbe(**options).fit(Xs, ys).adapt(X[:24], y[:24])
+        source = (Xs, ys) if fitted_on != "torch" else (torch.from_numpy(Xs), torch.from_numpy(ys))
+        model = ProjectAndProbe(**options).fit(*source)
+        if fitted_on == "a file":
+            model = pro2.load(model.save(tmp_path / "m"))
+        few = (X[:24], y[:24]) if used_with == "numpy" else (torch.from_numpy(X[:24]), torch.from_numpy(y[:24]))
+        adapted = model.adapt(*few)
+        for mine in (X, torch.from_numpy(X)):
+            P = adapted.predict_proba(mine)
+            assert type(P) is type(mine)
+            np.testing.assert_allclose(np.asarray(P), expected.predict_proba(X), atol=1e-5)
+        np.testing.assert_array_equal(model.predict(few[0]), model.predict(X[:24]))
+        assert adapted.report_.n_labels == 24
+
+    def test_other_steps_too(self, rows, torch):
+        Xs, ys, X, _ = rows
+        T = torch.from_numpy(X)
+        np.testing.assert_allclose(
+            np.asarray(Projection(3).fit(Xs, ys).transform(T)), Projection(3).fit(Xs, ys).transform(X)
+        )
+        probe = Probe(l2=0.1).fit(Xs, ys)
+        np.testing.assert_allclose(np.asarray(probe.predict_proba(T)), probe.predict_proba(X))
+        model = ProjectAndProbe().fit(Xs, ys)
+        np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
+
+
+class TestTables:
+    """An EmbeddingTable stands for its rows, the name of a column for its labels."""
+
+    def table(self, X, y):
+        from pro2.tables.embeddings import EmbeddingTable
+
+        return EmbeddingTable(X, columns={"label": y})
+
+    def test_a_table_is_its_rows(self, rows):
+        Xs, ys, X, y = rows
+        by_table = ProjectAndProbe().fit(self.table(Xs, ys), "label").adapt(self.table(X[:24], y[:24]), "label")
+        by_rows = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24])
+        np.testing.assert_allclose(by_table.coef_, by_rows.coef_, atol=1e-10)
+
+    def test_labels_beside_a_table_are_the_name_of_a_column(self, rows):
+        with pytest.raises(TypeError, match="y must be the name of a column"):
+            ProjectAndProbe().fit(self.table(*rows[:2]), rows[1])
+
+
+class TestParameters:
+    """Numbers of any type are numbers; truth is none."""
+
+    @pytest.mark.parametrize("ridge", [np.float32(0.3), np.float64(0.3), 1, np.int64(1)])
+    def test_ridge_is_any_number(self, rows, ridge):
+        found = ProjectAndProbe(ridge=ridge).fit(*rows[:2]).coef_
+        np.testing.assert_allclose(found, ProjectAndProbe(ridge=float(ridge)).fit(*rows[:2]).coef_, rtol=1e-12)
+
+    @pytest.mark.parametrize("ridge", [True, "0.3", None, -1.0, np.inf])
+    def test_anything_else_is_refused(self, rows, ridge):
+        with pytest.raises((ValueError, TypeError), match="ridge must be"):
+            ProjectAndProbe(ridge=ridge).fit(*rows[:2])
+        with pytest.raises((ValueError, TypeError), match="ridge must be"):
+            Projection(ridge=ridge).fit(*rows[:2])
+
+    @pytest.mark.parametrize("l2", [True, 0.0, np.nan, "cv", None])
+    def test_penalties_that_are_none(self, rows, l2):
+        for estimator in (Probe(l2=l2), ProbeBank(l2=l2)):
+            with pytest.raises((ValueError, TypeError), match="l2 must be"):
+                estimator.fit(*rows[:2])
+
+    @pytest.mark.parametrize("n_features", [True, 0, 17, 1.5, "all"])
+    def test_lengths_that_are_none(self, rows, n_features):
+        for estimator in (Probe(l2=0.1, n_features=n_features), ProbeBank(l2=0.1, n_features=n_features)):
+            with pytest.raises((ValueError, TypeError), match="n_features must be"):
+                estimator.fit(*rows[:2])
+
+    @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])
+    @pytest.mark.parametrize("n", [30, 4000])
+    def test_as_many_classes_as_rows_are_a_mistake_in_the_column(self, estimator, n):
+        X = np.random.default_rng(0).normal(size=(n, 4))
+        with pytest.raises(ValueError, match="is it a column of ids or measurements"):
+            estimator.fit(X, np.arange(n))

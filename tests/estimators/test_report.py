@@ -1,0 +1,221 @@
+"""The report of an adaptation: always there, made when it is asked for, honest about what labels cannot tell."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2 import ProjectAndProbe
+from pro2.estimators.report import AdaptationReport, Evidence, LearningCurve, fit_curve, wilson_interval
+from tests.estimators.test_adaptation import make_data
+
+WAYS = {
+    "default": {},
+    "fixed": {"l2": 0.1, "n_features": 4},
+    "fixed penalty": {"l2": 0.1},
+    "fixed length": {"n_features": 4},
+    "leave-one-out": {"l2": "loo", "n_features": "loo"},
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["two classes", "three classes"])
+def rows(request):
+    X, y = make_data(request.param, labels=["cat", "dog", "owl"])
+    return X[:600], y[:600], X[600:], y[600:]
+
+
+def check(report: AdaptationReport, n: int, n_classes: int) -> None:
+    assert report.n_labels == n
+    assert 0 <= report.accuracy_interval[0] <= report.accuracy <= report.accuracy_interval[1] <= 1
+    assert 0 <= report.source_accuracy <= 1
+    assert 0 <= report.agreement <= 1
+    assert 1 / n_classes <= report.confidence <= 1
+    assert sum(report.counts) == n == report.confusion.sum() == len(report.surprising)
+    assert sum(report.shares) == pytest.approx(1.0)
+    assert str(n) in str(report)
+    assert report.verdict() in str(report)
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_there_is_a_report_whatever_was_fixed(rows, way):
+    Xs, ys, X, y = rows
+    adapted = ProjectAndProbe(**WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24])
+    report = adapted.report_
+    check(report, 24, len(adapted.classes_))
+    assert report is adapted.report_
+    if way == "default":
+        assert sum(m["weight"] for m in report.members) == pytest.approx(1.0)
+        assert 1 <= report.effective_features <= X.shape[1]
+        assert report.mean_shift >= 0
+        assert report.l2 is report.n_features is None
+    else:
+        assert (report.n_features, report.l2) == (adapted.n_features_, adapted.l2_)
+        assert report.members == []
+
+
+def test_there_is_a_report_with_validation_rows(rows):
+    Xs, ys, X, y = rows
+    adapted = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24], X_val=X[24:60], y_val=y[24:60])
+    check(adapted.report_, 24, len(adapted.classes_))
+
+
+@pytest.mark.parametrize("scale", ["unit", "global", None])
+def test_there_is_a_report_for_every_scale(rows, scale):
+    Xs, ys, X, y = rows
+    for options in ({}, {"l2": 0.1, "n_features": 4}):
+        adapted = ProjectAndProbe(scale=scale, **options).fit(Xs, ys).adapt(X[:24], y[:24])
+        check(adapted.report_, 24, len(adapted.classes_))
+        right = adapted.score(X[24:], y[24:])
+        low, high = adapted.report_.accuracy_interval
+        assert low - 0.05 <= right <= high + 0.05
+
+
+def test_the_report_compares_with_the_source_head_on_the_same_rows(rows):
+    Xs, ys, X, y = rows
+    for scale in ("auto", "unit"):
+        model = ProjectAndProbe(scale=scale, label_sampling="random").fit(Xs, ys)
+        adapted = model.adapt(X[:40], y[:40])
+        same = np.mean(model.predict(X[:40]) == adapted.predict(X[:40]))
+        assert adapted.report_.agreement == pytest.approx(same)
+
+
+def test_both_steps_in_one_fit_leave_a_report(rows):
+    Xs, ys, X, y = rows
+    domain = np.r_[np.ones(len(ys)), -np.ones(24)]
+    both = ProjectAndProbe().fit(np.vstack([Xs, X[:24]]), np.r_[ys, y[:24]], sample_domain=domain)
+    two = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24])
+    assert both.report_.to_dict() == two.report_.to_dict()
+    both.fit(Xs, ys)
+    assert not hasattr(both, "report_")
+
+
+def test_a_source_model_has_no_report(rows):
+    with pytest.raises(AttributeError, match="report_ exists after an adaptation"):
+        ProjectAndProbe().fit(*rows[:2]).report_  # noqa: B018
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_and_pickles_carry_it(rows, way, tmp_path):
+    Xs, ys, X, y = rows
+    adapted = ProjectAndProbe(**WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24])
+    again = pro2.load(adapted.save(tmp_path / "m"))
+    copy = pickle.loads(pickle.dumps(ProjectAndProbe(**WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24])))
+    for other in (again, copy):
+        assert other.report_.to_dict() == adapted.report_.to_dict()
+        assert str(other.report_) == str(adapted.report_)
+
+
+def test_a_model_of_both_steps_carries_it_too(rows, tmp_path):
+    Xs, ys, X, y = rows
+    domain = np.r_[np.ones(len(ys)), -np.ones(24)]
+    both = ProjectAndProbe().fit(np.vstack([Xs, X[:24]]), np.r_[ys, y[:24]], sample_domain=domain)
+    again = pro2.load(both.save(tmp_path / "m"))
+    assert again.report_.to_dict() == both.report_.to_dict()
+    np.testing.assert_array_equal(again.predict_proba(X), both.predict_proba(X))
+
+
+def test_it_is_made_when_it_is_first_asked_for(rows, monkeypatch):
+    Xs, ys, X, y = rows
+    made, make = [], Evidence.report
+    monkeypatch.setattr(Evidence, "report", lambda self, adapted: made.append(1) or make(self, adapted))
+    adapted = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24])
+    adapted.predict_proba(X)
+    assert not made
+    adapted.report_, adapted.report_  # noqa: B018
+    assert made == [1]
+
+
+def test_chosen_labels_say_nothing_about_accuracy(rows):
+    Xs, ys, X, y = rows
+    report = ProjectAndProbe(label_sampling="suggested").fit(Xs, ys).adapt(X[:24], y[:24]).report_
+    assert math.isnan(report.accuracy)
+    assert report.accuracy_interval == (0.0, 1.0)
+    assert "chosen" in report.withheld
+    assert report.verdict().startswith("Test it before you trust it")
+    assert "%" not in report.verdict()
+
+
+@pytest.mark.parametrize("way", ["default", "fixed"])
+def test_one_label_says_nothing_about_accuracy(rows, way):
+    Xs, ys, X, y = rows
+    report = ProjectAndProbe(**WAYS[way]).fit(Xs, ys).adapt(X[:1], y[:1]).report_
+    assert math.isnan(report.accuracy)
+    assert "one label" in report.withheld
+    assert report.learning_curve is None
+
+
+def test_few_labels_ask_for_more(rows):
+    Xs, ys, X, y = rows
+    report = ProjectAndProbe().fit(Xs, ys).adapt(X[:8], y[:8]).report_
+    assert report.verdict().startswith("Label more before you trust it: 8 labels")
+
+
+def test_leave_one_out_accuracy_tells_the_truth():
+    X, y = make_data(N=3000)
+    model, held = ProjectAndProbe().fit(X[:600], y[:600]), 0
+    for start in range(600, 1600, 100):
+        adapted = model.adapt(X[start : start + 100], y[start : start + 100])
+        low, high = adapted.report_.accuracy_interval
+        held += low <= adapted.score(X[1600:], y[1600:]) <= high
+    assert held >= 8
+
+
+def test_a_wrong_label_is_among_the_surprising():
+    X, y = make_data(N=900)
+    model = ProjectAndProbe().fit(X[:600], y[:600])
+    sure = 600 + np.argsort(-np.abs(model.decision_function(X[600:])))
+    few = sure[model.predict(X[sure]) == y[sure]][:40]
+    labels = y[few].copy()
+    labels[0] = 1 - labels[0]
+    assert model.adapt(X[few], labels).report_.surprising[0] == 0
+
+
+def test_row_numbers_of_the_surprising_are_those_of_the_caller():
+    """Rows that were merged, weightless or unlabelled must not move the numbers of the others."""
+    X, y = make_data(N=900)
+    model = ProjectAndProbe().fit(X[:600], y[:600])
+    sure = 600 + np.argsort(-np.abs(model.decision_function(X[600:])))
+    few = sure[model.predict(X[sure]) == y[sure]][:40]
+    rows = np.r_[few[1], few[1], few]
+    labels = y[rows].copy()
+    labels[2] = 1 - labels[2]
+    report = model.adapt(X[rows], labels, np.r_[1.0, 0.0, np.ones(40)]).report_
+    assert report.surprising[0] == 2
+
+
+def test_html_is_escaped():
+    X, y = make_data(labels=["<b>cat</b>", "dog"])
+    report = ProjectAndProbe().fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]).report_
+    assert "<b>cat</b>" in str(report)
+    assert "<b>cat</b>" not in report._repr_html_()
+
+
+def test_wilson_interval_at_the_edges():
+    low, high = wilson_interval(1.0, 4)
+    assert high == 1.0
+    assert 0.4 < low < 0.6
+
+
+def test_learning_curve_recovers_its_own_law():
+    n = np.array([4.0, 8.0, 16.0])
+    curve = fit_curve(n, 0.05 + 0.4 / np.sqrt(n), np.array([500.0, 500.0, 500.0]))
+    assert curve.floor == pytest.approx(0.05, abs=1e-9)
+    assert curve.accuracy_at(64) == pytest.approx(0.90)
+    assert curve.labels_for(2.0) == pytest.approx((0.4 / 0.08) ** 2 - 16)
+    assert LearningCurve(n, n, n, 0.1, 0.0, 0.0).labels_for(1.0) == math.inf
+
+
+def test_the_curve_is_drawn(rows):
+    pytest.importorskip("matplotlib").use("agg")
+    Xs, ys, X, y = rows
+    report = ProjectAndProbe().fit(Xs, ys).adapt(X[:60], y[:60]).report_
+    assert report.learning_curve is not None
+    assert report.plot().get_xlabel() == "labels per class"
+    with pytest.raises(ValueError, match="at least four labels"):
+        AdaptationReport(3).plot()
