@@ -254,7 +254,7 @@ def test_adapting_without_any_label(digits: tuple[Path, EmbeddingTable], tmp_pat
     pool = target.save(tmp_path / "pool.npz")
     call("fit", source, "-y", "odd", "--out", tmp_path / "m")
     call("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
-    expected = pro2.load(tmp_path / "m").adapt(None, None, X_unlabeled=target.embeddings)
+    expected = pro2.load(tmp_path / "m").adapt_unlabeled(target.embeddings)
     np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, expected.coef_, rtol=1e-6)
 
 
