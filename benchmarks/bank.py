@@ -58,7 +58,7 @@ def fused(flag: str, Z: np.ndarray, y: np.ndarray) -> Any:
 
 def newton_steps(Z: np.ndarray, y: np.ndarray) -> float:
     """Mean number of points at which the compiled kernel has to know the derivatives, on a sample."""
-    from pro2.linalg.fused_numba import solve_range
+    from pro2.linalg.kernels.lanes_newton import solve_range
 
     T, M, p = Z[:2000].shape
     theta, b, kkt, n = np.empty((T, p)), np.empty(T), np.empty(T), np.empty(T, np.int64)

@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-from pro2.linalg import fused, fused_triton
+from pro2 import ProbeBank
+from pro2.linalg import kernels
+from pro2.linalg.kernels import triton_newton
 from pro2.linalg.probes import fit_logistic
 
 SIZES = [(1_000_000, 32, 16), (20_000, 256, 64)]
@@ -66,7 +68,7 @@ def check() -> list[dict[str, Any]]:
     cases = [(300, 32, 16, k) for k in ("random", "separable", "rank-deficient", "badly scaled")]
     cases += [(300, 1, 1, "random"), (300, 2, 2, "random"), (300, 21, 5, "random"), (40, 256, 64, "random")]
     cases += [(40, 200, 50, "separable")]
-    fused.WORTHWHILE = 0
+    kernels.MANY = 0
     for T, M, p, kind in cases:
         Z, y = make(T, M, p, kind)
         exact = fit_logistic(Z.double(), y, L2)
@@ -107,6 +109,7 @@ def compare(T: int, M: int, p: int, repeats: int = 5) -> dict[str, Any]:
         "plain PyTorch": lambda: plain_newton(Z, yf, L2),
         "array-API path": lambda: with_fused("0", lambda: fit_logistic(Z, y, L2)),
         "fused": lambda: fit_logistic(Z, y, L2),
+        "ProbeBank.fit": lambda: ProbeBank(l2=L2).fit(Z, y),
         "copy of Z": lambda: Z.clone(),
     }
     for work in ways.values():
@@ -133,7 +136,7 @@ def tune(T: int, M: int, p: int) -> None:
     for shape in shapes:
         if p > 16 and shape[1] == 1:
             continue
-        fused_triton.launch_shape = lambda M, P, shape=shape: shape
+        triton_newton.launch_shape = lambda M, P, shape=shape: shape
         try:
             fit_logistic(Z, y, L2)
             t = min(seconds(lambda: fit_logistic(Z, y, L2)) for _ in range(3))
@@ -169,14 +172,14 @@ def main() -> None:
         sys.exit("bank_gpu needs a CUDA device; `pro2 bench bank` measures the host.")
     about = {
         "date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "triton": fused_triton.triton.__version__, "python": platform.python_version(), "l2": L2, "tolerance": TOL,
+        "triton": triton_newton.triton.__version__, "python": platform.python_version(), "l2": L2, "tolerance": TOL,
     }  # fmt: skip
     print(about, flush=True)
-    shape = fused_triton.launch_shape
+    shape = triton_newton.launch_shape
     if options.tune:
         for size in SIZES:
             tune(*(size if size[0] < 10**6 else (200_000, *size[1:])))
-        fused_triton.launch_shape = shape
+        triton_newton.launch_shape = shape
     results = {"about": about, "checks": check(), "times": [compare(*size) for size in SIZES]}
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")

@@ -10,7 +10,6 @@ import pytest
 from pro2 import ProjectAndProbe
 from pro2.linalg.priors import PriorFamily
 
-
 BELIEVED = "counts of six labels are believed as they are: they cost four points where classes are equally common"
 
 
@@ -106,7 +105,9 @@ class TestRankedFeatures:
     @pytest.mark.parametrize("change", [{"solver": "logistic"}, {"ridge": 30.0}, {"n_components": 2}])
     def test_another_basis_gives_another_head(self, change):
         X, y = make_data()
-        heads = [ProjectAndProbe(**options).fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]) for options in ({}, change)]
+        heads = [
+            ProjectAndProbe(**options).fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]) for options in ({}, change)
+        ]
         assert np.abs(heads[0].coef_ - heads[1].coef_).max() > 1e-4
 
     def test_fit_computes_only_the_directions_that_are_used(self):

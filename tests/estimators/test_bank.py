@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from sklearn.base import clone
 
 import pro2

@@ -120,7 +120,7 @@ def report(
 def plans(context: typer.Context, as_json: AsJson = False) -> None:
     """List the plans that ship with the package."""
     if context.invoked_subcommand is not None:
-        return
+        return None
     from rich.console import Console
     from rich.table import Table
 

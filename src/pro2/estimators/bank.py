@@ -84,15 +84,19 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"l2 must be 'auto' or a positive finite number, got {self.l2!r}.")
         rows, labels, ids = _flatten(X, y, target)
         Z = self._features(rows, reset=True)
-        ids = np.zeros(Z.shape[0], dtype=int) if ids is None else ids
-        if ids.shape != (Z.shape[0],):
+        if ids is None:
+            ids = np.zeros(Z.shape[0], dtype=int)
+        elif not isinstance(ids, int) and ids.shape != (Z.shape[0],):
             raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
-        labels = check_labels(labels, Z.shape[0])
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only ({labels[0]!r}): a bank needs at least two over all targets.")
-        self.targets_, which = np.unique(ids, return_inverse=True)
+            raise ValueError(
+                f"y has one class only ({self.classes_[0]!r}): a bank needs at least two over all targets."
+            )
+        if isinstance(ids, int):
+            self.targets_, which = np.arange(ids), None  # equal targets one after the other need no sorting
+        else:
+            self.targets_, which = np.unique(ids, return_inverse=True)
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
         return self
@@ -148,27 +152,27 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"target {unknown[:5].tolist()} is not in the bank: fit it, or use pooled_coef_.")
         return np.zeros(n_rows, dtype=int) + at
 
-    def _fit_pooled(self, Z: Array, codes: np.ndarray) -> None:
+    def _fit_pooled(self, Z: Array, codes: Array) -> None:
         xp = array_namespace(Z)
         some = slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
         few = Z[some, :]
         self._unit = unit = float(xp.sum(xp.var(xp.astype(few, xp.float64), axis=0))) or 1.0
         l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
-        fit = fit_logistic(few, _codes(codes[some], Z), l2, n_classes=len(self.classes_))
+        fit = fit_logistic(few, codes[some], l2, n_classes=len(self.classes_))
         self.pooled_coef_, self.pooled_intercept_ = fit.coef, fit.intercept
 
-    def _fit_heads(self, Z: Array, codes: np.ndarray, which: np.ndarray) -> None:
+    def _fit_heads(self, Z: Array, codes: Array, which: np.ndarray | None) -> None:
         K = len(self.classes_)
         if self.l2 == "auto":
             self._fit_auto(Z, codes, which)
             return
         parts = []
-        for at, Zb, yb, wb in _batches(Z, codes, which, K):
+        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.targets_), K):
             fit = fit_logistic(Zb, yb, float(self.l2), n_classes=K, sample_weight=wb)
             parts.append((at, fit.coef, fit.intercept))
         self.coef_, self.intercept_ = _in_order(parts)
 
-    def _fit_auto(self, Z: Array, codes: np.ndarray, which: np.ndarray) -> None:
+    def _fit_auto(self, Z: Array, codes: Array, which: np.ndarray | None) -> None:
         """Score every candidate on every target and average the heads by shares learned from the first ones scored."""
         penalties = [float(g * self._unit) for g in L2_GRID]
         centres = [None] if len(self.targets_) == 1 else [None, self.pooled_coef_]
@@ -195,7 +199,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     ) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
         """(targets, heads, intercepts, leave-one-out log-likelihoods) of all candidates, batch by batch."""
         K = len(self.classes_)
-        for at, Zb, yb, wb in _batches(Z, codes, which, K, len(self.candidates_), among):
+        for at, Zb, yb, wb in _batches(Z, codes, which, len(self.targets_), K, len(self.candidates_), among):
             xp = array_namespace(Zb)
             each = [loo_penalties(Zb, yb, penalties, n_classes=K, sample_weight=wb, prior_mean=c) for c in centres]
             heads, offsets, loss = (xp.concat([e[k] for e in each], axis=1) for k in range(3))
@@ -235,43 +239,85 @@ def _learn_shares(likelihood: np.ndarray, n_steps: int = 50) -> np.ndarray:
     return shares
 
 
-def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | None]:
-    """Rows, labels and target ids, whatever the layout; no ids where flat rows are one target."""
-    y = host(y) if is_array_api_obj(y) else y
+def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
+    """Classes, and codes where the features are; integers on a device are never copied to the host."""
+    xp = array_namespace(Z)
+    if is_array_api_obj(labels) and not is_numpy_array(labels) and not xp.isdtype(labels.dtype, "real floating"):
+        if tuple(labels.shape) != (Z.shape[0],):
+            raise ValueError(
+                f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: one label is needed per row."
+            )
+        classes = xp.unique_values(labels)
+        return host(classes), xp.searchsorted(classes, labels)
+    y = check_labels(labels, Z.shape[0])
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    return classes, _codes(codes, Z)
+
+
+def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
+    """Rows, labels and target ids, whatever the layout; for (T, M, D) the number of targets instead of ids.
+
+    None where flat rows are one target.
+    """
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
         ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        return array_namespace(*X).concat(list(X)), np.concatenate([np.asarray(b) for b in y]), ids
+        labels = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
+        return array_namespace(*X).concat(list(X)), np.concatenate(labels), ids
     if getattr(X, "ndim", 2) == 3:
-        labels = np.asarray(y)
-        if labels.shape != tuple(X.shape[:2]):
-            raise ValueError(
-                f"X is {tuple(X.shape)}, so y must be {tuple(X.shape[:2])} (targets, rows): {labels.shape}."
-            )
-        return X.reshape(-1, X.shape[2]), labels.reshape(-1), np.repeat(np.arange(X.shape[0]), X.shape[1])
+        labels = y if is_array_api_obj(y) else np.asarray(y)
+        if tuple(labels.shape) != tuple(X.shape[:2]):
+            expected = tuple(X.shape[:2])
+            raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
+        return X.reshape(-1, X.shape[2]), labels.reshape(-1), int(X.shape[0])
     return X, y, None if target is None else np.asarray(host(target) if is_array_api_obj(target) else target)
 
 
 def _batches(
-    Z: Array, codes: np.ndarray, which: np.ndarray, n_classes: int, copies: int = 1, among: Any = None
-) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
+    Z: Array, codes: Array, which: np.ndarray | None, n_targets: int, n_classes: int, copies: int = 1,
+    among: np.ndarray | None = None,
+) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:  # fmt: skip
     """(targets, Z (t, m, p), codes (t, m), weight (t, m)): supports of similar size together, padded by weight 0.
 
-    `among` (T,) says which targets, all by default.
+    `which` (n,) is the target of each row, None for equal targets one after the other; `among` (T,) says which targets,
+    all by default.
     """
+    asked = np.arange(n_targets) if among is None else np.flatnonzero(among)
+    if which is None:
+        yield from _equal_batches(Z, codes, n_targets, asked, n_classes, copies)
+        return
     xp, p = array_namespace(Z), Z.shape[1]
     order = np.argsort(which, kind="stable")
     size = np.bincount(which)
     start = np.concatenate([[0], np.cumsum(size)[:-1]])
     room = np.where(size == size.max(), size, 2 ** np.ceil(np.log2(np.maximum(size, 1))).astype(int))
-    asked = np.arange(len(size)) if among is None else np.flatnonzero(among)
     for m in np.unique(room[asked]):
-        group = asked[room[asked] == m]
-        # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
-        numbers = int(m) * (p if n_classes == 2 and p <= m else (p + int(m)) * copies)
-        for at in np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)):
+        for at in _parts(asked[room[asked] == m], int(m), p, n_classes, copies):
             present = np.arange(m) < size[at][:, None]
             rows = order[np.where(present, start[at][:, None] + np.arange(m), start[at][:, None])]
-            some = xp.reshape(xp.take(Z, _codes(rows.reshape(-1), Z), axis=0), (*rows.shape, p))
-            yield at, some, _codes(codes[rows], Z), _codes(present.astype(np.float64), Z)
+            flat = _codes(rows.reshape(-1), Z)
+            some = xp.reshape(xp.take(Z, flat, axis=0), (*rows.shape, p))
+            yield at, some, xp.reshape(xp.take(codes, flat), rows.shape), _codes(present.astype(np.float64), Z)
+
+
+def _equal_batches(
+    Z: Array, codes: Array, n_targets: int, asked: np.ndarray, n_classes: int, copies: int
+) -> Iterator[tuple[np.ndarray, Array, Array, Array]]:
+    xp, p = array_namespace(Z), Z.shape[1]
+    m = Z.shape[0] // n_targets
+    Z, codes = xp.reshape(Z, (n_targets, m, p)), xp.reshape(codes, (n_targets, m))
+    for at in _parts(asked, m, p, n_classes, copies):
+        if len(at) == at[-1] - at[0] + 1:
+            some, labels = Z[int(at[0]) : int(at[-1]) + 1, ...], codes[int(at[0]) : int(at[-1]) + 1, ...]
+        else:
+            some, labels = (xp.take(v, _codes(at, Z), axis=0) for v in (Z, codes))
+        yield at, some, labels, xp.ones(labels.shape, dtype=xp.float64, device=device(Z))
+
+
+def _parts(group: np.ndarray, m: int, p: int, n_classes: int, copies: int) -> list[np.ndarray]:
+    """Targets in batches of about BATCH_NUMBERS."""
+    # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
+    numbers = m * (p if n_classes == 2 and p <= m else (p + m) * copies)
+    return np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)) if len(group) else []

@@ -42,7 +42,9 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         source, target = _split_domains(sample_domain, X.shape[0])
         self.classes_ = check_classes(y[source])
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only ({self.classes_[0]!r}): a source needs rows of at least two classes.")
+            raise ValueError(
+                f"y has one class only ({self.classes_[0]!r}): a source needs rows of at least two classes."
+            )
         _, codes = encode(y[source], self.classes_.tolist())
         Xs = X if target is None else take_rows(X, source)
         coef, intercept = self._fit_source(Xs, like_rows(codes, X), take_rows(weight, source))

@@ -103,8 +103,13 @@ KINDS = {
     "LinearClassifier": Kind(
         "pro2.estimators",
         {**HEAD, "unit_rows_": bool},
-        {**NAMES, "report_": Part("AdaptationReport", ""), "n_features_": int, "l2_": float,
-         "transductive_proba_": Numbers("n K", least=0.0)},
+        {
+            **NAMES,
+            "report_": Part("AdaptationReport", ""),
+            "n_features_": int,
+            "l2_": float,
+            "transductive_proba_": Numbers("n K", least=0.0),
+        },
     ),
     "Probe": Kind(
         "pro2.estimators",

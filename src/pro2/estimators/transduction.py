@@ -91,9 +91,7 @@ def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
     return spread(S, start, ALPHA)
 
 
-def _cross_validated(
-    how: Default, head: AveragedHead, labels: Labels, X: np.ndarray, S: Any
-) -> tuple[float, float]:
+def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.ndarray, S: Any) -> tuple[float, float]:
     """Log-likelihood of left-out labels with the graph minus without it, both calibrated; and the graph's temperature."""
     y, K = host(labels.y), how.priors[0].n_classes
     fold = _folds(y)

@@ -17,6 +17,8 @@ from pro2.linalg.priors import Member, PriorFamily, SourcePrior
 
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
 SCREEN_CLASSES = 24  # and on at most this many classes
+LARGE = 256  # rows times scores: beyond, a rough fit first tells which priors are hopeless
+HOPELESS = 12.0  # nats behind the best
 KEEP = 4  # priors that are fitted on all rows where there are more
 TOL = 1e-5  # of a mode: five digits of the scores
 SCREEN_TOL = 1e-2  # enough to tell which priors are the best
@@ -122,6 +124,8 @@ def average_head(
     if few is not None:
         screened = _fit(priors, gains, chosen, labels.take(few), shift, classes, SCREEN_TOL)
         chosen = _best(family, priors, screened)
+    elif members is None and _is_large(labels, priors[0]):
+        chosen = _hopeful(family, priors, _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL), labels)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
     weights, without = _weights(family, blocks, labels)
     Y = losses.one_hot(labels.y, priors[0].n_classes, labels.X)
@@ -235,7 +239,7 @@ def _fit_block(
         offset, Y = xp.take(offset, at, axis=2), xp.take(Y, at, axis=1)
     rows = orthogonal(prior.features(Z, ranked), labels.c)
     precision = xp.asarray([prior.precision(m) for m in members], dtype=Z.dtype, device=device(Z))
-    mode = find_mode(rows, Y, offset, precision, tol=tol)
+    mode = find_mode(rows, Y, offset, precision, tol=tol, single=_is_large(labels, prior))
     loo = leave_one_out(rows, mode, Y, precision)
     # the only label of its class says nothing about how far labels reach: without it there is none to learn from
     alone = _alone(labels)
@@ -275,8 +279,24 @@ def _best(family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_
     apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
     best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
     order = np.argsort(-apart[best], kind="stable")[:KEEP]
-    members = [blocks[best].members[i] for i in order]
+    near = apart[best] >= apart[best].max() - 0.5 * HOPELESS
+    members = [blocks[best].members[i] for i in order if near[i]]
     return [members if prior is blocks[best].prior else [] for prior in priors]
+
+
+def _is_large(labels: Labels, prior: SourcePrior) -> bool:
+    """Whether arithmetic costs more than calls."""
+    return bool(labels.y.shape[0] * prior.heads.shape[1] >= LARGE)
+
+
+def _hopeful(
+    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block], labels: Labels
+) -> list[list[Member]]:
+    """All members by prior but those that a rough fit leaves without hope of a weight that matters."""
+    score, _ = _scores(family, blocks, host(labels.c))
+    keep = iter(score >= score.max() - HOPELESS)
+    left = [(b.prior, m) for b in blocks for m in b.members if next(keep)]
+    return [[m for p, m in left if p is prior] for prior in priors]
 
 
 def _mixed(blocks: Sequence[_Block], weights: np.ndarray) -> tuple[Array, Array]:

@@ -136,7 +136,8 @@ class Mode(NamedTuple):
 
 
 def find_mode(
-    rows: Rows, Y: Array, offset: Array, precision: Array, *, tol: float, max_iter: int = MOST_STEPS
+    rows: Rows, Y: Array, offset: Array, precision: Array, *, tol: float, max_iter: int = MOST_STEPS,
+    single: bool = False,
 ) -> Mode:  # fmt: skip
     """Solve J problems on the same rows.
 
@@ -151,8 +152,11 @@ def find_mode(
         Of the prior on every coordinate but the free one.
     tol : float
         On `Mode.residual`.
+    single : bool
+        Compute steps in float32, twice as fast; gradients are float64, so that rounding of a step costs another one at
+        most. Only for rows of about unit length: squares must not overflow.
     """
-    problem = _Problem.of(rows, Y, offset, precision, tol)
+    problem = _Problem.of(rows, Y, offset, precision, tol, single)
     at = problem.start(rows.free)
     worst = array_namespace(at.value).full_like(at.value, float("inf"))
     at, residual, n_iter = _descend(problem, at, at.value == at.value, worst, 0, max_iter)
@@ -222,10 +226,10 @@ class _Problem:
     """Objective, gradient and Newton step of a batch."""
 
     def __init__(
-        self, phi: Array, c: Array, Y: Array, energy: Array, offset: Array, prior: Array, tol: float
+        self, phi: Array, c: Array, Y: Array, energy: Array, offset: Array, prior: Array, tol: float, rough: Array
     ):  # fmt: skip
         self.xp = xp = array_namespace(phi)
-        self.phi, self.phi_T = phi, xp.matrix_transpose(phi)
+        self.phi, self.rough = phi, rough  # the same, of the precision of a step
         self.c, self.Y, self.energy = c, Y, energy
         self.offset, self.prior, self.tol = offset, prior, tol
         self.total = xp.sum(c[..., 0], axis=-2)
@@ -234,15 +238,16 @@ class _Problem:
         self.bound = xp.where(bound > 0, bound, xp.ones_like(bound))[..., None, None]
 
     @classmethod
-    def of(cls, rows: Rows, Y: Array, offset: Array, precision: Array, tol: float) -> _Problem:
+    def of(cls, rows: Rows, Y: Array, offset: Array, precision: Array, tol: float, single: bool) -> _Problem:
         prior = (1.0 - rows.free)[:, None] * precision[..., None, :]  # (..., r, J)
         c, energy = rows.weight[..., None, None], rows.energy[..., None]
-        return cls(rows.phi, c, Y[..., None, :], energy, offset, prior, tol)
+        rough = array_namespace(c).astype(rows.phi, array_namespace(c).float32) if single else rows.phi
+        return cls(rows.phi, c, Y[..., None, :], energy, offset, prior, tol, rough)
 
     def take(self, some: Array) -> _Problem:
         """Some of the J problems."""
         offset, prior = self.xp.take(self.offset, some, axis=-2), self.xp.take(self.prior, some, axis=-1)
-        return _Problem(self.phi, self.c, self.Y, self.energy, offset, prior, self.tol)
+        return _Problem(self.phi, self.c, self.Y, self.energy, offset, prior, self.tol, self.rough)
 
     def start(self, free: Array) -> _Point:
         """Zero, but for a free intercept, which takes the mean offset away: far out the loss has no curvature."""
@@ -259,20 +264,10 @@ class _Problem:
         value = xp.sum(self.c[..., 0] * loss, axis=-2)
         return _Point(B, F, P, value + 0.5 * xp.sum(self.prior * xp.sum(B * B, axis=-1), axis=-2))
 
-    def up(self, B: Array) -> Array:
-        """phi B: coordinates (..., r, J, K') to scores (..., M, J, K')."""
-        flat = self.phi @ self.xp.reshape(B, (*B.shape[:-2], -1))
-        return self.xp.reshape(flat, (*flat.shape[:-1], *B.shape[-2:]))
-
-    def down(self, G: Array) -> Array:
-        """phi' G: rows (..., M, J, K') to coordinates (..., r, J, K')."""
-        flat = self.phi_T @ self.xp.reshape(G, (*G.shape[:-2], -1))
-        return self.xp.reshape(flat, (*flat.shape[:-1], *G.shape[-2:]))
-
     def gradient(self, at: _Point) -> tuple[Array, Array]:
         """The gradient (..., r, J, K') and its largest relative entry (..., J)."""
         xp = self.xp
-        gradient = self.down(self.c * (at.P - self.Y)) + self.prior[..., None] * at.B
+        gradient = _down(self.phi, self.c * (at.P - self.Y)) + self.prior[..., None] * at.B
         return gradient, xp.max(xp.max(xp.abs(gradient) / self.bound, axis=-1), axis=-2)
 
     def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
@@ -281,17 +276,28 @@ class _Problem:
         typical = xp.sum(self.c[..., 0] * losses.mean_curvature(at.P), axis=-2) / self.total
         D = (self.prior + typical[..., None, :] * self.energy)[..., None]
         D = xp.where(D > 0, D, xp.ones_like(D))
-        left = -gradient
-        z = left / D
-        d, now = z, _dot(xp, left, z)
         # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
         enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
+        x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
+        if self.rough is self.phi:
+            return _Step(x, Fx)
+        x = xp.astype(x, self.phi.dtype)
+        return _Step(x, _up(self.phi, x))
+
+    def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> tuple[Array, Array]:
+        """x and phi x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
+        xp, phi = self.xp, self.rough
+        P, left, D, c, prior, enough = (
+            xp.astype(v, phi.dtype, copy=False) for v in (P, left, D, self.c, self.prior[..., None], enough)
+        )
+        z = left / D
+        d, now = z, _dot(xp, left, z)
         goal = enough**2 * now
-        x, Fx = xp.zeros_like(d), xp.zeros_like(at.F)
+        x, Fx = xp.zeros_like(d), xp.zeros_like(P)
         for _ in range(MOST_INNER):
-            Fd = self.up(d)
-            Hd = self.prior[..., None] * d + self.down(self.c * losses.curvature_times(at.P, Fd))
+            Fd = _up(phi, d)
+            Hd = prior * d + _down(phi, c * losses.curvature_times(P, Fd))
             # what has reached its goal rests: beyond it there is rounding only, which a flat direction blows up
             a = xp.where(now > goal, _ratio(xp, now, _dot(xp, d, Hd)), xp.zeros_like(now))[..., None, :, None]
             x, Fx, left = x + a * d, Fx + a * Fd, left - a * Hd
@@ -300,7 +306,7 @@ class _Problem:
             if not bool(xp.any(live & (now > goal))):
                 break
             d = z + _ratio(xp, now, then)[..., None, :, None] * d
-        return _Step(x, Fx)
+        return x, Fx
 
     def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""
@@ -316,6 +322,20 @@ class _Problem:
             t = xp.where(rises, 0.5 * t, t)
         by = xp.where(rises, xp.zeros_like(t), t)[..., None, :, None]
         return self._at(at.B + by * step.B, at.F + by * step.F)
+
+
+def _up(phi: Array, B: Array) -> Array:
+    """phi B: coordinates (..., r, J, K') to scores (..., M, J, K')."""
+    xp = array_namespace(B)
+    flat = phi @ xp.reshape(B, (*B.shape[:-2], -1))
+    return xp.reshape(flat, (*flat.shape[:-1], *B.shape[-2:]))
+
+
+def _down(phi: Array, G: Array) -> Array:
+    """phi' G: rows (..., M, J, K') to coordinates (..., r, J, K')."""
+    xp = array_namespace(G)
+    flat = xp.matrix_transpose(phi) @ xp.reshape(G, (*G.shape[:-2], -1))
+    return xp.reshape(flat, (*flat.shape[:-1], *G.shape[-2:]))
 
 
 def _dot(xp: Any, a: Array, b: Array) -> Array:

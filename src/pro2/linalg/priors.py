@@ -66,7 +66,7 @@ class PriorFamily:
     scales: tuple[str, ...] = ("standard", "global")
     ridges: tuple[float, ...] = (0.1, 3.0, 100.0)
     sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
-    reaches: tuple[float, ...] = (0.2, 8.0)
+    reaches: tuple[float, ...] = (0.2, 4.0, 32.0)
     ranked: tuple[float, ...] = (0.0, 0.3)
     n_ranked: int = 128
     decay: float = 1.0

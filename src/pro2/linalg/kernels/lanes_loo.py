@@ -37,7 +37,8 @@ def loo_range(
 ) -> None:  # fmt: skip
     """Fill loss (T,): sum_i c_i log-loss of row i under a probe without it, one Newton step from theta (T, p) and b.
 
-    Z (T, M, p); y (labels 0 or 1), what was fitted to, c and offset (T, M); l2 (T,). A row leaves with all of its weight.
+    Z (T, M, p); y (labels 0 or 1), what was fitted to, c and offset (T, M); l2 (T,). A row leaves with all of its
+    weight.
     """
     here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
     solved, totals = np.zeros((H.shape[1], TILE, WIDTH)), np.zeros((1, WIDTH))
