@@ -86,7 +86,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         Z = self._features(rows, reset=True)
         if ids is None:
             ids = np.zeros(Z.shape[0], dtype=int)
-        elif not isinstance(ids, int) and ids.shape != (Z.shape[0],):
+        if not isinstance(ids, int) and ids.shape != (Z.shape[0],):
             raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
         self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
@@ -191,8 +191,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     def _scored(
         self,
         Z: Array,
-        codes: np.ndarray,
-        which: np.ndarray,
+        codes: Array,
+        which: np.ndarray | None,
         penalties: list[float],
         centres: list[Any],
         among: np.ndarray,
@@ -243,10 +243,6 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
     """Classes, and codes where the features are; integers on a device are never copied to the host."""
     xp = array_namespace(Z)
     if is_array_api_obj(labels) and not is_numpy_array(labels) and not xp.isdtype(labels.dtype, "real floating"):
-        if tuple(labels.shape) != (Z.shape[0],):
-            raise ValueError(
-                f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: one label is needed per row."
-            )
         classes = xp.unique_values(labels)
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
@@ -256,18 +252,18 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
 
 
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
-    """Rows, labels and target ids, whatever the layout; for (T, M, D) the number of targets instead of ids.
+    """Rows, labels and target ids, whatever the layout.
 
-    None where flat rows are one target.
+    For (T, M, D) the number of targets stands for the ids; flat rows without ids are one target.
     """
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
         ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        labels = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
-        return array_namespace(*X).concat(list(X)), np.concatenate(labels), ids
+        each = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
+        return array_namespace(*X).concat(list(X)), np.concatenate(each), ids
     if getattr(X, "ndim", 2) == 3:
-        labels = y if is_array_api_obj(y) else np.asarray(y)
+        labels: Any = y if is_array_api_obj(y) else np.asarray(y)
         if tuple(labels.shape) != tuple(X.shape[:2]):
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
@@ -320,4 +316,4 @@ def _parts(group: np.ndarray, m: int, p: int, n_classes: int, copies: int) -> li
     """Targets in batches of about BATCH_NUMBERS."""
     # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
     numbers = m * (p if n_classes == 2 and p <= m else (p + m) * copies)
-    return np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)) if len(group) else []
+    return np.array_split(group, max(1, -(-len(group) * numbers // BATCH_NUMBERS)))

@@ -92,7 +92,7 @@ def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.ndarray, S: Any) -> tuple[float, float]:
-    """Log-likelihood of left-out labels with the graph minus without it, both calibrated; and the graph's temperature."""
+    """Log-likelihood of left-out labels with the graph minus that without it; and the temperature of the graph."""
     y, K = host(labels.y), how.priors[0].n_classes
     fold = _folds(y)
     alone, heard = np.full((len(y), K), 1.0 / K), np.full((len(y), K), 1.0 / K)

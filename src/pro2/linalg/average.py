@@ -16,12 +16,12 @@ from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import Member, PriorFamily, SourcePrior
 
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
-SCREEN_CLASSES = 24  # and on at most this many classes
+SCREEN_CLASSES = 16  # and on at most this many classes
 LARGE = 256  # rows times scores: beyond, a rough fit first tells which priors are hopeless
 HOPELESS = 12.0  # nats behind the best
 KEEP = 4  # priors that are fitted on all rows where there are more
 TOL = 1e-5  # of a mode: five digits of the scores
-SCREEN_TOL = 1e-2  # enough to tell which priors are the best
+SCREEN_TOL = 1e-3  # enough to tell which priors are the best; ten times that is not, for the widest ones
 GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
 

@@ -119,7 +119,7 @@ class SourcePrior:
     unit : float
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
         probability e / (1 + e). Centres have size unit^2 because the best of the others counts, not their mean; prior
-        variances have a factor `unit`.
+        variances have a factor of the root of `unit`.
     ranked_variance : float
         Sum over ranked features of k^-decay times their variance.
     """
@@ -202,7 +202,7 @@ class SourcePrior:
 
     def precision(self, member: Member) -> float:
         """1 / v, for each class half the variance of a difference of two."""
-        v = self.unit * member.reach * math.sqrt(self.dims)
+        v = math.sqrt(self.unit) * member.reach * math.sqrt(self.dims)
         return (1.0 if self.n_classes == 2 else 2.0) / v
 
     def centre_size(self, member: Member) -> float:

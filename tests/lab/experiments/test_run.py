@@ -291,10 +291,10 @@ def test_rows_do_not_depend_on_what_the_process_did_before(
     """The compiled solver rounds otherwise than the plain one; which is used follows from the plan alone."""
     pytest.importorskip("numba")
     plan = parse_plan(plan_values)
-    monkeypatch.setattr(paths, "LONG", 0 if compiled else 1 << 60)
-    monkeypatch.delitem(sys.modules, "pro2.linalg.path_numba", raising=False)
+    monkeypatch.setattr(kernels, "LONG", 0 if compiled else 1 << 60)
+    monkeypatch.delitem(sys.modules, "pro2.linalg.kernels.path_newton", raising=False)
     run_sweep(plan, tmp_path / "first", data=table_folder)
-    assert ("pro2.linalg.path_numba" in sys.modules) == compiled
+    assert ("pro2.linalg.kernels.path_newton" in sys.modules) == compiled
     assert kernels.available("numba")
     run_sweep(plan, tmp_path / "second", data=table_folder)
     assert _rows(tmp_path / "first") == _rows(tmp_path / "second")
