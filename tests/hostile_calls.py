@@ -58,7 +58,7 @@ def _adapt(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
     if rng.random() < 0.3:
         extra = {"X_unlabeled": source.X} if rng.random() < 0.5 else {"X_val": source.X, "y_val": source.y}
     adapted = model.adapt(target.X, target.y, sample_weight=target.weight, **extra)
-    assert not hasattr(adapted, "report_") or str(adapted.report_)
+    assert str(adapted.report_)
     return [("probabilities", adapted.predict_proba(target.X)), ("coef_", adapted.coef_)]
 
 
@@ -88,7 +88,7 @@ def _probe(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
 
 
 def _bank(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
-    ids = np.arange(np.shape(source.X)[0]) % 2 if np.ndim(source.X) else None
+    ids = None if source.X is None or not np.shape(source.y) else np.arange(len(source.y)) % 2
     bank = pro2.ProbeBank(**params(rng, "l2", "n_features")).fit(source.X, source.y, target=ids)
     return [("probabilities", bank.predict_proba(source.X, target=ids))]
 
