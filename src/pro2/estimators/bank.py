@@ -79,7 +79,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             Target id of each flat row. Without it flat rows are one target; the other layouts number targets 0..T-1.
         """
         number = isinstance(self.l2, Real) and not isinstance(self.l2, bool)
-        if not (self.l2 == "auto" or (number and 0 < self.l2 < np.inf)):
+        if not (self.l2 == "auto" or (number and 0 < float(self.l2) < np.inf)):
             raise ValueError(f"l2 must be 'auto' or a positive finite number, got {self.l2!r}.")
         rows, labels, ids = _flatten(X, y, target)
         Z = self._features(rows, reset=True)
@@ -317,4 +317,4 @@ def _parts(group: np.ndarray, m: int, p: int, n_classes: int, copies: int) -> li
     """Targets in batches of about BATCH_NUMBERS."""
     # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
     numbers = m * (p if n_classes == 2 and p <= m else (p + m) * copies)
-    return np.array_split(group, max(1, -(-len(group) * numbers // BATCH_NUMBERS)))
+    return np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)) if len(group) else []
