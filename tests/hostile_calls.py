@@ -34,7 +34,8 @@ Call = Callable[[Rng, Rows, Rows], list[tuple[str, Any]]]
 def _source_model(rng: Rng, source: Rows) -> Any:
     """A model of an honest source: what a target is adapted with."""
     y = np.arange(60) % 3 if rng.random() < 0.4 else np.arange(60) % 2
-    width = np.shape(source.X)[1] if np.ndim(source.X) == 2 and np.shape(source.X)[1:] != (0,) else 3
+    shape = () if isinstance(source.X, list) else np.shape(source.X)  # a list may be ragged
+    width = shape[1] if len(shape) == 2 and shape[1] else 3
     X = np.random.default_rng(0).standard_normal((60, width)) + 2 * y[:, None]
     return pro2.ProjectAndProbe(**params(rng, "l2", "n_features", "scale", "n_components")).fit(X, y)
 

@@ -126,7 +126,7 @@ def test_columns_far_from_the_origin_are_solved_with_and_without_a_prior_mean(rn
 
 
 @pytest.mark.parametrize("K", [2, 3])
-@pytest.mark.parametrize("size", [1.0, 5.0, 100.0])
+@pytest.mark.parametrize("size", [1.0, 5.0])
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 1e3])
 def test_a_sure_prior_mean_and_a_class_that_is_missing_are_solved(rng, K, size, l2):
     """A step to where the loss has no curvature was once the last."""
