@@ -22,6 +22,7 @@ from pro2.linalg.moments import Array, host
 MOST_STEPS = 100
 MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
 GRADED = 1e-5  # ratio of the sizes of features from which on their squares share too few digits
+REACH = 4.0  # scores a step may move by, beside what they are: their curvature falls by e with each
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -301,11 +302,15 @@ class _Problem:
         # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
         enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
-        x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
-        if self.rough is self.phi:
-            return _Step(x, Fx)
-        x = xp.astype(x, self.phi.dtype)
-        return _Step(x, _up(self.phi, x))
+        with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
+            x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
+        if self.rough is not self.phi:
+            x = xp.astype(x, self.phi.dtype)
+            Fx = _up(self.phi, x)
+        # without curvature a step has no end: such a problem stays where it is, and is not converged
+        total = xp.sum(xp.sum(x, axis=-1), axis=-2) + xp.sum(xp.sum(Fx, axis=-1), axis=-2)
+        ends = xp.isfinite(total)[..., None, :, None]
+        return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
 
     def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> tuple[Array, Array]:
         """x and phi x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
@@ -333,7 +338,10 @@ class _Problem:
     def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""
         xp = self.xp
-        t = xp.astype(live, at.value.dtype)
+        # curvature is known near here only: beyond, where it has died, a step would end where no other can begin
+        near = REACH + xp.max(xp.max(xp.abs(at.F), axis=-1), axis=-2)
+        far = xp.max(xp.max(xp.abs(step.F), axis=-1), axis=-2)
+        t = xp.astype(live, at.value.dtype) * (near / xp.maximum(far, near))
         ceiling = at.value + _rounding(at.value)
         for _ in range(40):
             by = t[..., None, :, None]
