@@ -88,6 +88,11 @@ _COMMANDS = {
         "pro2 label reviews.csv --text body --model model.safetensors",
         "pro2 label photos/ --classes cat,dog,fox",
     ],
+    "report": [
+        "pro2 report adapted.safetensors --out report.html",
+        "pro2 report adapted.safetensors --pool pool.arrow --labels next.csv --images photos/ --out report.html",
+        "pro2 report results/main --markdown docs/results",
+    ],
     "inspect": ["pro2 inspect model.safetensors", "pro2 inspect birds.npz --json"],
     "export": [
         "pro2 export adapted.safetensors --format onnx --out head.onnx",
