@@ -21,6 +21,7 @@ from pro2.linalg.moments import Array, host
 
 MOST_STEPS = 100
 MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
+GRADED = 1e-5  # ratio of the sizes of features from which on their squares share too few digits
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -75,7 +76,10 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         # what rounding leaves of equal rows about their mean is no direction
         noise = xp.sum(c, axis=-1, keepdims=True) * xp.sum((FORGET * _eps(xp, A) * mean) ** 2, axis=-1)
     M, p = A.shape[-2:]
-    if p <= M:
+    if _graded(A, c):
+        turn = _singular(A * xp.sqrt(c)[..., None], noise)
+        phi = A @ turn
+    elif p <= M:
         turn = _leading(xp.matrix_transpose(A * c[..., None]) @ A, noise, inverse=False)
         phi = A @ turn
     else:
@@ -90,6 +94,24 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         energy = xp.concat([energy, xp.sum(c, axis=-1, keepdims=True) + 0.0 * energy[..., :1]], axis=-1)
         free = xp.concat([free, xp.ones(1, dtype=phi.dtype, device=device(phi))])
     return Rows(phi, energy, free, c, turn, A, mean)
+
+
+def _graded(A: Array, c: Array) -> bool:
+    """Whether features differ so much in size that products of the largest drown the smallest in rounding."""
+    xp = array_namespace(A)
+    size = xp.sum(c[..., None] * A * A, axis=-2)
+    largest = xp.max(size, axis=-1, keepdims=True)
+    smallest = xp.min(xp.where(size > 0, size, largest), axis=-1, keepdims=True)
+    return bool(xp.any(smallest < GRADED**2 * largest))
+
+
+def _singular(A: Array, noise: Array) -> Array:
+    """Right singular vectors (..., p, r) of A with energy above that of noise: no product is formed."""
+    xp = array_namespace(A)
+    _, values, rows = xp.linalg.svd(A, full_matrices=False)
+    floor = FORGET * _eps(xp, A) * xp.max(values, axis=-1, keepdims=True)
+    there = xp.astype(values > xp.maximum(floor, xp.sqrt(noise)), A.dtype)
+    return xp.matrix_transpose(rows * there[..., None])
 
 
 def _leading(G: Array, noise: Array, *, inverse: bool) -> Array:
