@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pro2
+from pro2.cli.label import writers
 from pro2.cli.main import app
 from pro2.report_page import write_report_page
 from pro2.report_page.rows import doubtful_rows
@@ -73,6 +74,8 @@ def test_without_a_pool_it_says_what_the_report_says(tmp_path):
     assert "script" not in tags.seen
     assert said["report"] == adapted.report_.to_dict()
     assert "doubtful" not in said
+    numbers = ", ".join(map(str, adapted.report_.surprising[:12]))
+    assert f"counted from 0: {numbers}." in text
 
 
 def test_names_and_ids_never_become_markup(tmp_path):
@@ -145,6 +148,15 @@ def test_withheld_accuracy_is_nowhere_on_the_page(tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert "they were chosen" in text
     assert not re.search(r"95 % interval|Calibration", text)
+
+
+def test_done_writes_the_page_without_an_accuracy_and_nothing_without_a_report(tmp_path):
+    model, X, y = problem(2, 12)
+    write = writers()["report.html"]
+    assert write(model.adapt(X, y), tmp_path / "report.html")
+    assert "were chosen to teach" in (tmp_path / "report.html").read_text()
+    assert write(model.source_head_, tmp_path / "none.html") is False
+    assert not (tmp_path / "none.html").exists()
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from pro2.report_page.rows import Rows
 SHOWN_CLASSES = 30  # lines of the table of classes; the worst are the ones to look at
 SMALL_CONFUSION = 8  # classes up to which the whole matrix is shown
 SHOWN_CONFUSIONS = 15
+SHOWN_NUMBERS = 12
 DOUBTFUL = "Target rows whose answer is least sure, most doubtful first."
-SURPRISING = (
-    "Slips of the label, or mistakes. The order is that of a classifier without the label; the answer is final."
-)
+SURPRISING = "Slips, or hard rows: a classifier that has not seen these labels finds them least likely."
 
 
 def render(report: AdaptationReport, parts: Mapping[str, Rows], predicted: Mapping[str, int]) -> str:
@@ -30,7 +29,7 @@ def render(report: AdaptationReport, parts: Mapping[str, Rows], predicted: Mappi
         _classes(report, predicted),
         _confusion(report),
         _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful")),
-        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising")),
+        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising")) or _numbers(report),
         _difference(report),
     ]
     return PAGE.substitute(verdict=escape(report.verdict()), style=STYLE, body="\n".join(filter(None, sections)))
@@ -83,8 +82,8 @@ def _classes(report: AdaptationReport, predicted: Mapping[str, int]) -> str:
 
 
 def _left_out(report: AdaptationReport) -> list[float]:
-    """Share of right left-out answers for each class; NaN without labels."""
-    if report.confusion is None:
+    """Share of right left-out answers for each class; NaN where the labels cannot tell."""
+    if report.confusion is None or report.withheld:
         return [math.nan] * len(report.classes)
     C = np.asarray(report.confusion, dtype=float)
     return [own / total if total else math.nan for own, total in zip(C.diagonal(), C.sum(axis=1))]
@@ -111,10 +110,18 @@ def _gallery(title: str, text: str, found: Rows | None) -> str:
     items = []
     for row, picture in zip(found.rows, found.pictures):
         image = f'<img src="{picture}" alt="">' if picture else ""
-        label = "" if row.label is None else f"<br>label: {escape(row.label)}"
-        said = f"answer: {escape(row.answer)}, {row.probability:.0%}"
-        items.append(f"<li>{image}<b>{escape(row.id)}</b>{label}<br>{said}</li>")
+        # the final answer to a labelled row has seen the label, and says little
+        known = f"answer: {row.answer}, {row.probability:.0%}" if row.label is None else f"label: {row.label}"
+        items.append(f"<li>{image}<b>{escape(row.id)}</b><br>{escape(known)}</li>")
     return _section(title, f'<p>{escape(text)}</p><ul class="rows">{"".join(items)}</ul>')
+
+
+def _numbers(report: AdaptationReport) -> str:
+    """Where nobody said which rows were labelled, their numbers have to do."""
+    if report.surprising is None or not len(report.surprising):
+        return ""
+    numbers = ", ".join(str(int(each)) for each in report.surprising[:SHOWN_NUMBERS])
+    return _section("Labels that surprise most", f"<p>{SURPRISING} Labelled rows, counted from 0: {numbers}.</p>")
 
 
 def _difference(report: AdaptationReport) -> str:
