@@ -63,7 +63,7 @@ def _adapt(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
 
 
 def _adapt_unlabeled(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
-    adapted = _source_model(rng, target).adapt(None, None, X_unlabeled=target.X)
+    adapted = _source_model(rng, target).adapt_unlabeled(target.X)
     return [("probabilities", adapted.predict_proba(target.X))]
 
 

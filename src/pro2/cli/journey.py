@@ -248,13 +248,14 @@ def _some(names: list[str]) -> str:
 
 
 def number_or_auto(text: str, flag: str, kind: type) -> Any:
-    """The value of an option that is a number or "auto"."""
-    if text == "auto":
+    """The value of an option that is a number, "auto" or "loo"."""
+    if text in ("auto", "loo"):
         return text
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"{flag} {text!r} is not {'a whole number' if kind is int else 'a number'} or auto") from None
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{flag} {text!r} is not {wanted}, auto or loo") from None
 
 
 @contextlib.contextmanager
