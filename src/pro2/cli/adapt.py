@@ -45,6 +45,9 @@ def adapt(
     verify: Verify = True,
     l2: Annotated[str | None, typer.Option(help="Penalty instead of the model's, a number or auto.")] = None,
     n_features: Annotated[str | None, typer.Option(help="Features instead of the model's, a number or auto.")] = None,
+    new_classes: Annotated[
+        bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")
+    ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +61,8 @@ def adapt(
     named = label is not None or bool(labels)
     if (target is None) == named or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
+    if new_classes and not named:
+        raise ValueError("--new-classes goes with labels: give TARGET with --label COLUMN or --labels FILE")
     fitted = load_estimator(model, "adapt", "adapt")
     if l2 is not None:
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
@@ -70,7 +75,7 @@ def adapt(
         return table
 
     X, y, provenance = None, None, dict(fitted.provenance)
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}
     without: list[EmbeddingTable] = []
     if target is not None:
         few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted.classes_)

@@ -13,6 +13,7 @@ from pro2.estimators.adaptation import Default, PaperProbe, as_shares, damped_so
 from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
+from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
@@ -80,6 +81,10 @@ class ProjectAndProbe(SourceTargetClassifier):
     >>> bool(adapted.score(X[316:], y[316:]) > 0.8)
     True
     """
+
+    _advice_on_new_classes = (
+        f"accept them with new_classes='allow', {SourceTargetClassifier._advice_on_new_classes}"
+    )
 
     def __init__(
         self,
@@ -185,7 +190,7 @@ class ProjectAndProbe(SourceTargetClassifier):
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
-        X_unlabeled: Any = None,
+        X_unlabeled: Any = None, new_classes: str = "refuse",
     ) -> LinearClassifier:  # fmt: skip
         """Fit to labelled target rows; returns a new classifier with `report_`, the model is not changed.
 
@@ -203,8 +208,12 @@ class ProjectAndProbe(SourceTargetClassifier):
         X_unlabeled : array (n, D), optional
             Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any
             label.
+        new_classes : {"refuse", "allow"}
+            Labels of classes that the source does not have: an error, or classes that start without a centre.
         """
         check_is_fitted(self, "coef_")
+        if new_classes not in NEW_CLASSES:
+            raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
         if y_target is None:
             raise ValueError("y_target is None: give one label per row, or use adapt_unlabeled(X) without any label.")
         X, y = table_rows(X_target, y_target)
@@ -212,7 +221,8 @@ class ProjectAndProbe(SourceTargetClassifier):
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
         if rest is not None and self._is_default() and X_val is None:
             X_unlabeled = _stacked(rest, X_unlabeled, self)
-        return super().adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
+        model = with_new_classes(self, y) if new_classes == "allow" else self
+        return super(ProjectAndProbe, model).adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""
