@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,8 +51,7 @@ class FromModel:
         self.model = model
         self._values = {str(value): value for value in model.classes_.tolist()}
         self.classes = list(self._values)
-        self._as_text = copy(model)
-        self._as_text.classes_ = np.array(self.classes)
+        self._as_text = _renamed(model, self.classes)
 
     def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
         if not len(labels):
@@ -69,8 +68,11 @@ class FromNothing:
     """Labels adapt a model that knows the rows and no class; before the first there is no classifier."""
 
     def __init__(self, X: np.ndarray, classes: list[str]) -> None:
-        self.classes = classes
-        self._model = lru_cache(maxsize=8)(lambda names: ProjectAndProbe.from_unlabeled(X, names, n_components=1))
+        self.classes, self._rows = classes, X
+
+    @cached_property
+    def _unnamed(self) -> ProjectAndProbe:
+        return ProjectAndProbe.from_unlabeled(self._rows, _UNNAMED, n_components=1)
 
     def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
         names = sorted(set(labels))
@@ -78,11 +80,17 @@ class FromNothing:
             return None
         if len(names) == 1:  # all we know is one class
             return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
-        return self._model(tuple(names)).adapt(X, np.array(labels))
+        return _renamed(self._unnamed, names[:2]).adapt(X, np.array(labels), new_classes="allow")
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         known = adapted if adapted is not None and len(adapted.classes_) > 1 else None
-        return _suggest(self._model(_UNNAMED), X, n, known, X_labeled)
+        return _suggest(self._unnamed, X, n, known, X_labeled)
+
+
+def _renamed(model: Any, classes: list[str]) -> Any:
+    same = copy(model)
+    same.classes_ = np.array(classes)
+    return same
 
 
 def _suggest(model: Any, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
