@@ -96,7 +96,7 @@ def run(work: tuple[str, str, int], folder: Path, every: int) -> list[Row]:
     pool = Pool(where.table)
     start: Any = start_model(where.model, pool)
     if order == MARGIN:
-        start = ByMargin(where.model, start._fallback)
+        start = ByMargin(where.model)
     session = Session(pool, start.classes, Settings(1.0 if order == RANDOM else 0.25, seed=seed))
     rows: list[Row] = []
     update(session, start)

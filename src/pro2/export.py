@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.tensors import FormatError, pack, read_metadata
+from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -107,6 +107,51 @@ def _describe_torch(path: Path) -> dict[str, Any]:
     if damaged is not None:
         raise ValueError(f"{path} is damaged ({damaged} does not match its checksum); export it again")
     return {"format": "PyTorch state dict for torch.nn.Linear", "bytes": path.stat().st_size, "intact": True}
+
+
+class Head(NamedTuple):
+    """A linear layer from a file: weight (K, D), bias (K,), and what the file says about it."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    classes: list[Any] | None
+    unit: bool
+    provenance: dict[str, Any]
+
+
+def read_head(path: Path) -> Head:
+    """The linear layer in a file of this package, an exported head, or any safetensors file with one `weight`.
+
+    Only files of this package say which classes there are.
+    """
+    from pro2.estimators.files import is_model_file, load
+
+    if not path.is_file():
+        raise FileNotFoundError(f"no file of a head at {path}")
+    if is_model_file(path):
+        found = load(path)
+        if not hasattr(found, "unit_rows_"):
+            raise ValueError(f"{path} holds a {type(found).__name__}, not one head")
+        return Head(*affine_map(found), found.classes_.tolist(), found.unit_rows_, dict(found.provenance))
+    try:
+        metadata, tensors = unpack(path.read_bytes())
+        facts = parse_json(metadata.get(EXPORT_KEY, "{}"), "description")
+    except FormatError as error:
+        raise ValueError(f"{path} is not a readable safetensors file ({error})") from error
+    weight, bias = _layer(tensors, path)
+    unit = facts.get("input") == "rows of length one"
+    return Head(weight, bias, facts.get("classes"), unit, facts.get("provenance", {}))
+
+
+def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
+    names = [name for name, each in tensors.items() if name.split(".")[-1] == "weight" and each.ndim == 2]
+    if len(names) != 1:
+        raise ValueError(f"{path} has {len(names)} matrices called weight ({', '.join(tensors)[:200]}); a head has one")
+    weight = tensors[names[0]].astype(np.float64)
+    bias = tensors.get(names[0].removesuffix("weight") + "bias", np.zeros(len(weight))).astype(np.float64)
+    if bias.shape != (len(weight),):
+        raise ValueError(f"{path} has a weight of shape {weight.shape} and a bias of shape {bias.shape}")
+    return weight, bias
 
 
 def _facts(classifier: Any) -> str:

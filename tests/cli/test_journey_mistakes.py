@@ -97,6 +97,22 @@ def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.M
 
 
 MISTAKES = {
+    "nothing": (["fit", "-o", "m"], "give SOURCE with --label", "--moments"),
+    "two tables": (["fit", "source.arrow", "target.arrow", "-y", "y", "-o", "m"], "one table, got 2", "--moments"),
+    "moments of a table": (["fit", "--moments", "source.arrow", "-o", "m"], "source.arrow", ""),
+    "moments of a model": (["fit", "--moments", "model.safetensors", "-o", "m"], "not source moments", ""),
+    "moments and label": (["fit", "--moments", "a", "-y", "y", "-o", "m"], "moments alone", "hold the labels"),
+    "head alone": (["fit", "--head", "adapted.safetensors", "-o", "m"], "--unlabeled TABLE", "rows"),
+    "head and source": (
+        ["fit", "source.arrow", "-y", "y", "--unlabeled", "target.arrow", "-o", "m"], "stands in", "pro2 adapt"),
+    "pool alone": (["fit", "--unlabeled", "target.arrow", "-o", "m"], "--head LAYER", "--classes"),
+    "classes alone": (["fit", "source.arrow", "-y", "y", "--classes", "a,b", "-o", "m"], "--classes", "--unlabeled"),
+    "one name": (["fit", "--unlabeled", "target.arrow", "--classes", "a", "-o", "m"], "classes", "at least two"),
+    "no head": (["fit", "--unlabeled", "target.arrow", "--head", "no", "-o", "m"], "no file", "no"),
+    "head is a table": (["fit", "--unlabeled", "target.arrow", "--head", "source.arrow", "-o", "m"], "safetensors", ""),
+    "names of the head": (
+        ["fit", "--unlabeled", "target.arrow", "--head", "adapted.safetensors", "--classes", "a,b,c", "-o", "m"],
+        "names 3 classes", "2 outputs"),
     "column": (["fit", "source.arrow", "-y", "Y", "-o", "m"], "no column 'Y'", "y"),
     "wide column": (["fit", "source.arrow", "-y", "many", "-o", "m"], "2 numbers per row", "one value per row"),
     "where column": (["fit", "source.arrow", "-y", "y", "-w", "splt == 0", "-o", "m"], "splt", "split"),
@@ -110,7 +126,9 @@ MISTAKES = {
     "exists": (["fit", "source.arrow", "-y", "y", "-o", "model.safetensors"], "exists", "--force"),
     "folder": (["fit", "source.arrow", "-y", "y", "-o", "no/such/m"], "does not exist", "create it"),
     "out is folder": (["fit", "source.arrow", "-y", "y", "-o", "."], "is a folder", "file name"),
-    "unknown class": (["adapt", "model.safetensors", "target.arrow", "-y", "other", "-o", "a"], "[5, 6]", "source"),
+    "unknown class": (["adapt", "model.safetensors", "target.arrow", "-y", "other", "-o", "a"], "[5, 6]", "with --new-classes,"),
+    "new without labels": (
+        ["adapt", "model.safetensors", "--unlabeled", "target.arrow", "--new-classes", "-o", "a"], "--new-classes", "TARGET"),
     "no label": (["adapt", "model.safetensors", "target.arrow", "-o", "a"], "--label", "--unlabeled"),
     "adapt adapted": (["adapt", "adapted.safetensors", "target.arrow", "-y", "y", "-o", "a"], "Linear", "fit"),
     "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "not a model", "MODEL TABLE"),

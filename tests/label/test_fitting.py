@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from pro2 import ProjectAndProbe
 from pro2.label.fitting import BUDGET, FOLDS, QUEUE, Fitted, Labelled, refit
 from pro2.label.pool import Pool
 from pro2.label.start import start_model
@@ -122,3 +123,13 @@ def test_a_class_that_the_source_does_not_have(pool, model, truth):
     labelled = labelled_of(list(range(40)), labels, 10, len(pool))
     found = list(refit(pool, start_model(model, pool), labelled, Fitted()))[-1]
     assert "wolf" in found.names
+
+
+def test_a_new_class_beside_numbers_makes_all_of_them_text(pool, model, truth):
+    codes = {name: i for i, name in enumerate(model.classes_.tolist())}
+    numbered = ProjectAndProbe.from_unlabeled(pool.take(np.arange(len(pool))), list(codes.values()))
+    start = start_model(numbered, pool)
+    labels = [str(codes[label]) for label in truth[:40]]
+    X = pool.take(np.arange(40))
+    assert start.adapt(X, labels).classes_.dtype.kind == "i"
+    assert start.adapt(X, ["wolf", *labels[1:]]).classes_.tolist() == [*start.classes, "wolf"]

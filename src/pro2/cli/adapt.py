@@ -60,6 +60,9 @@ def adapt(
     label_sampling: Annotated[
         Sampling | None, typer.Option(help="How the labels were drawn; suggested ones claim no accuracy.")
     ] = None,
+    new_classes: Annotated[
+        bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")
+    ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,6 +76,8 @@ def adapt(
     named = label is not None or bool(labels)
     if (target is None) == named or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
+    if new_classes and not named:
+        raise ValueError("--new-classes goes with labels: give TARGET with --label COLUMN or --labels FILE")
     fitted = load_estimator(model, "adapt", "adapt")
     if l2 is not None:
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
@@ -88,7 +93,7 @@ def adapt(
         return table
 
     X, y, provenance = None, None, dict(fitted.provenance)
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}
     without: list[EmbeddingTable] = []
     if target is not None:
         few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted.classes_)

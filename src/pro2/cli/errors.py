@@ -10,7 +10,8 @@ from typing import Any
 import typer.core
 
 _EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on purpose, with a sentence
-_ARGUMENTS = "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding"
+_ARGUMENTS = "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|new_classes"
+_SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -57,5 +58,5 @@ def _given_files() -> str:
 
 
 def _as_flag(found: re.Match[str]) -> str:
-    value = found[2] or found[3]
+    value = None if found[1] in _SWITCHES else found[2] or found[3]
     return f"--{found[1].replace('_', '-')}" + (f" {value}" if value else "")

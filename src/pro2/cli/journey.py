@@ -62,10 +62,13 @@ _COMMANDS = {
     "fit": [
         "pro2 fit source.arrow --label y --out model.safetensors",
         'pro2 fit birds.npz -y y -w "split == 0" --out model.safetensors --json',
+        "pro2 fit --moments site-a.moments site-b.moments --out model.safetensors",
+        "pro2 fit --head layer.safetensors --unlabeled pool.arrow --out model.safetensors",
     ],
     "adapt": [
         "pro2 adapt model.safetensors target.arrow --label y --out adapted.safetensors",
         "pro2 adapt model.safetensors pool.arrow --labels next.csv --out adapted.safetensors",
+        "pro2 adapt model.safetensors target.arrow --label y --new-classes --out adapted.safetensors",
         "pro2 adapt model.safetensors few.parquet -y y --unlabeled rest.parquet --out adapted.safetensors",
     ],
     "predict": [

@@ -22,6 +22,8 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
     (coef, intercept), and `_adapt(X, codes, weight, **extra)`, which returns a `LinearClassifier`.
     """
 
+    _advice_on_new_classes = "add labelled rows of them to the source, or drop them from the target"
+
     def fit(self, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> SourceTargetClassifier:
         """Learn from source rows; with `sample_domain`, adapt to the target rows too.
 
@@ -69,7 +71,7 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         if unknown:
             raise ValueError(
                 f"{name} has classes {unknown[:5]} that the source does not have ({self.classes_[:10].tolist()}): "
-                "add labelled rows of them to the source, or drop them from the target."
+                f"{self._advice_on_new_classes}."
             )
         return like_rows(encode(y, self.classes_.tolist())[1], X)
 

@@ -102,13 +102,16 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        kind, format_version, pro2_version, params, classes, n_features_in, provenance, digest, tensors (name to shape).
+        kind, made_from (of models), format_version, pro2_version, params, classes, n_features_in, provenance, digest,
+        tensors (name to shape).
     """
     document, tensors = _checked_message(_read(Path(path)), str(path))
     found = _object(document, tensors, str(path))
     moments = hasattr(found, "scatter")
+    origin = {"made_from": _origin(found)} if hasattr(found, "source_moments_") else {}
     return {
         "kind": type(found).__name__,
+        **origin,
         "format_version": document["version"],
         "pro2_version": document["pro2_version"],
         "params": {} if moments else found.get_params(),
@@ -118,6 +121,13 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "digest": document["digest"],
         "tensors": {name: list(values.shape) for name, values in tensors.items()},
     }
+
+
+def _origin(model: Any) -> str:
+    """What a `ProjectAndProbe` was made from, in words; files of 0.1.0 know rows only."""
+    n, made_from = f"{model.source_moments_.total_weight:,.10g}", getattr(model, "made_from_", "source rows")
+    said = {"moments": f"moments of {n} source rows", "head": f"a head and {n} unlabelled rows"}
+    return said.get(made_from, f"{n} {made_from}")
 
 
 def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "the table") -> None:

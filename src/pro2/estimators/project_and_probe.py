@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +14,9 @@ from pro2.estimators.adaptation import Default, PaperProbe, as_shares, damped_so
 from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
+from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
+from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
 from pro2.linalg import losses
@@ -23,7 +26,7 @@ from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import PriorFamily, SourcePrior
 
 
-class ProjectAndProbe(SourceTargetClassifier):
+class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     """Adapt to a shifted target with a handful of labels (after Chen et al., "Project and Probe", ICLR 2024).
 
     `fit` learns ranked orthonormal features and source heads from a large labelled source; `adapt` fits a linear
@@ -64,6 +67,8 @@ class ProjectAndProbe(SourceTargetClassifier):
     source_head_ : LinearClassifier
         Linear discriminant of the source in the original space: what `predict` uses before any adaptation.
     source_moments_ : SourceMoments
+    made_from_ : str
+        "source rows", "moments", "head" or "unlabelled rows".
     coef_, intercept_, classes_
         The classifier of this object: the source head, or the adapted one after `fit(..., sample_domain=...)`.
 
@@ -80,6 +85,10 @@ class ProjectAndProbe(SourceTargetClassifier):
     >>> bool(adapted.score(X[316:], y[316:]) > 0.8)
     True
     """
+
+    _advice_on_new_classes = (
+        f"accept them with new_classes='allow', {SourceTargetClassifier._advice_on_new_classes}"
+    )
 
     def __init__(
         self,
@@ -111,23 +120,28 @@ class ProjectAndProbe(SourceTargetClassifier):
         self._check_options()
         self.unit_rows_ = self.scale == "unit"
         X = unit_rows(X) if self.unit_rows_ else X
-        moments = SourceMoments.from_arrays(X, codes, weight)
+        moments = replace(SourceMoments.from_arrays(X, codes, weight), classes=tuple(self.classes_.tolist()))
         if self.solver == "krylov":
             projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
         else:
             projections = [self._projection(scale).fit(X, codes, weight) for scale in self._scales()]
-        return self._set_source(moments, projections)
+        return self._set_source(moments, projections, SOURCE_ROWS)
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
-        self._check_options()
         if not isinstance(moments, SourceMoments):
             raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
+        return self._learn(moments, MOMENTS)
+
+    def _learn(self, moments: SourceMoments, made_from: str) -> Self:
+        self._check_options()
+        if self.solver != "krylov":
+            raise ValueError(f"solver={self.solver!r} needs source rows: only solver='krylov' learns from {made_from}.")
         self.unit_rows_ = self.scale == "unit"
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
         projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
-        self._set_head(*self._set_source(moments, projections))
+        self._set_head(*self._set_source(moments, projections, made_from))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -149,7 +163,7 @@ class ProjectAndProbe(SourceTargetClassifier):
         self.source_moments_: SourceMoments = moments
         if len(moments.classes) < 2:  # a first batch of one class: wait for the others
             return self
-        return self.fit_moments(moments)
+        return self._learn(moments, SOURCE_ROWS)
 
     def _projection(self, scale: str | None) -> Projection:
         n = self.n_components
@@ -169,7 +183,10 @@ class ProjectAndProbe(SourceTargetClassifier):
         if not isinstance(self._family, PriorFamily):
             raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
 
-    def _set_source(self, moments: SourceMoments, projections: Sequence[Projection]) -> tuple[Array, Array]:
+    def _set_source(
+        self, moments: SourceMoments, projections: Sequence[Projection], made_from: str
+    ) -> tuple[Array, Array]:
+        self.made_from_ = made_from
         self.source_moments_, self.projection_ = moments, projections[0]
         self.priors_ = tuple(
             SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
@@ -186,7 +203,7 @@ class ProjectAndProbe(SourceTargetClassifier):
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
-        X_unlabeled: Any = None,
+        X_unlabeled: Any = None, new_classes: str = "refuse",
     ) -> LinearClassifier:  # fmt: skip
         """Fit to labelled target rows; returns a new classifier with `report_`, the model is not changed.
 
@@ -204,8 +221,12 @@ class ProjectAndProbe(SourceTargetClassifier):
         X_unlabeled : array (n, D), optional
             Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any
             label.
+        new_classes : {"refuse", "allow"}
+            Labels of classes that the source does not have: an error, or classes that start without a centre.
         """
         check_is_fitted(self, "coef_")
+        if new_classes not in NEW_CLASSES:
+            raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
         if y_target is None:
             raise ValueError("y_target is None: give one label per row, or use adapt_unlabeled(X) without any label.")
         X, y = table_rows(X_target, y_target)
@@ -213,7 +234,8 @@ class ProjectAndProbe(SourceTargetClassifier):
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
         if rest is not None and self._is_default() and X_val is None:
             X_unlabeled = _stacked(rest, X_unlabeled, self)
-        return super().adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
+        model = with_new_classes(self, y) if new_classes == "allow" else self
+        return super(ProjectAndProbe, model).adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""

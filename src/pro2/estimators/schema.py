@@ -97,6 +97,7 @@ class Kind:
     agrees: Callable[[Any], bool] = lambda value: True
 
 
+MADE_FROM = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
 NAMES = {"feature_names_in_": Labels("D")}
 HEAD = {"classes_": Labels("K"), "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
 KINDS = {
@@ -139,7 +140,12 @@ KINDS = {
             "projection_": Part("Projection", "K D"),
             "source_moments_": Part("SourceMoments", "K D"),
         },
-        {**NAMES, "priors_": Part("SourcePrior", "K D rows", several=True), "report_": Part("AdaptationReport", "")},
+        {
+            **NAMES,
+            "priors_": Part("SourcePrior", "K D rows", several=True),
+            "report_": Part("AdaptationReport", ""),
+            "made_from_": typing.Literal[MADE_FROM],
+        },
     ),
     "ProbeBank": Kind(
         "pro2.estimators.bank",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from pro2.active import suggest_labels
 from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.label.pool import Pool
 
 _LOOK = 2048  # rows that stand for a larger pool
+_UNNAMED = ("first", "second")  # which rows to label does not depend on the names of the classes
 
 
 class Start(Protocol):
@@ -30,60 +34,65 @@ class Start(Protocol):
 
 def start_model(model: Any, pool: Pool, classes: Sequence[str] = ()) -> Start:
     """Start from a fitted `ProjectAndProbe`, or without one from the classes' names and unlabelled rows alone."""
+    if model is not None:
+        return FromModel(model)
     rows = np.unique(np.linspace(0, len(pool) - 1, _LOOK).astype(int))
-    nothing = FromNothing(pool.take(rows), list(classes))
-    return nothing if model is None else FromModel(model, nothing)
+    return FromNothing(pool.take(rows), list(classes))
 
 
 class FromModel:
     """Labels adapt a source model.
 
-    Class names are text on the page; the model keeps the values it was fitted with.
+    Class names are text on the page; the model keeps the values it was fitted with, until a class comes up that it does
+    not have: from then on all are text.
     """
 
-    def __init__(self, model: Any, fallback: FromNothing) -> None:
-        self.model, self._fallback = model, fallback
+    def __init__(self, model: Any) -> None:
+        self.model = model
         self._values = {str(value): value for value in model.classes_.tolist()}
         self.classes = list(self._values)
+        self._as_text = _renamed(model, self.classes)
 
     def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
         if not len(labels):
             return self.model.source_head_
         if not set(labels) <= set(self._values):
-            return self._fallback.adapt(X, labels)
+            return self._as_text.adapt(X, np.array(labels), new_classes="allow")
         return self.model.adapt(X, np.array([self._values[name] for name in labels]))
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
-        known = X_labeled if len(X_labeled) else None
-        return suggest_labels(self.model, X, n, adapted, random_state=0, X_labeled=known)
+        return _suggest(self.model, X, n, adapted, X_labeled)
 
 
 class FromNothing:
-    """Labels fit a softmax on standardised embeddings; before the first, rows are spread over the pool."""
+    """Labels adapt a model that knows the rows and no class; before the first there is no classifier."""
 
     def __init__(self, X: np.ndarray, classes: list[str]) -> None:
-        some = np.asarray(X, dtype=np.float64)
-        self.classes, self._mean = classes, some.mean(axis=0)
-        self._scale = np.maximum(some.std(axis=0), 1e-3 * max(some.std(), 1e-12))
+        self.classes, self._rows = classes, X
+
+    @cached_property
+    def _unnamed(self) -> ProjectAndProbe:
+        return ProjectAndProbe.from_unlabeled(self._rows, _UNNAMED, n_components=1)
 
     def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
-        from sklearn.linear_model import LogisticRegression
-
         names = sorted(set(labels))
         if not names:
             return None
         if len(names) == 1:  # all we know is one class
             return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
-        head = LogisticRegression(C=1.0 / X.shape[1] ** 0.5, max_iter=500).fit((X - self._mean) / self._scale, labels)
-        coef = head.coef_ / self._scale
-        return LinearClassifier.from_arrays(head.classes_, coef, head.intercept_ - coef @ self._mean)
+        return _renamed(self._unnamed, names[:2]).adapt(X, np.array(labels), new_classes="allow")
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
-        from sklearn.cluster import kmeans_plusplus
+        known = adapted if adapted is not None and len(adapted.classes_) > 1 else None
+        return _suggest(self._unnamed, X, n, known, X_labeled)
 
-        rows = np.arange(len(X))
-        if adapted is not None and len(adapted.classes_) > 1:
-            sure = np.asarray(adapted.predict_proba(np.asarray(X, dtype=np.float64))).max(axis=1)
-            rows = np.argsort(sure, kind="stable")[: 4 * n]
-        Z = (X[rows] - self._mean) / self._scale
-        return rows[kmeans_plusplus(Z, n, random_state=0, n_local_trials=1)[1]]
+
+def _renamed(model: Any, classes: list[str]) -> Any:
+    same = copy(model)
+    same.classes_ = np.array(classes)
+    return same
+
+
+def _suggest(model: Any, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
+    known = X_labeled if len(X_labeled) else None
+    return suggest_labels(model, X, n, adapted, random_state=0, X_labeled=known)

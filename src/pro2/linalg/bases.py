@@ -264,14 +264,15 @@ def _complete(Q: Array, cov: Array, n: int) -> Array:
     r = min(Q.shape[0], D - n_still)
     Q = Q[:r, :]
     R, still = vectors[:, n_still:], vectors[:, :n_still]
-    full = xp.linalg.qr(xp.matrix_transpose(Q @ R), mode="complete")  # the rows of Q in coordinates of the range
-    sign = xp.sign(xp.linalg.diagonal(full.R)[:r])
-    kept, N = full.Q[:, :r] * sign[None, :], full.Q[:, r:]
-    moving = N @ xp.flip(xp.linalg.eigh(xp.matrix_transpose(N) @ (values[n_still:, None] * N))[1], axis=1)
+    if r:
+        full = xp.linalg.qr(xp.matrix_transpose(Q @ R), mode="complete")  # the rows of Q in coordinates of the range
+        sign = xp.sign(xp.linalg.diagonal(full.R)[:r])
+        Q, N = xp.matrix_transpose(R @ (full.Q[:, :r] * sign[None, :])), full.Q[:, r:]
+        R = R @ (N @ xp.linalg.eigh(xp.matrix_transpose(N) @ (values[n_still:, None] * N))[1])
     if D - n_still < n:
         # any fixed matrix with distinct eigenvalues picks a basis that depends on the space alone
         rank = xp.astype(xp.arange(D, device=device(cov)), cov.dtype)[:, None]
         still = still @ xp.linalg.eigh(xp.matrix_transpose(still) @ (rank * still))[1]
-    rows = xp.matrix_transpose(xp.concat([R @ moving, still], axis=1))[: n - r, :]
+    rows = xp.matrix_transpose(xp.concat([xp.flip(R, axis=1), still], axis=1))[: n - r, :]
     peak = xp.take_along_axis(rows, xp.argmax(xp.abs(rows), axis=1)[:, None], axis=1)
-    return xp.concat([xp.matrix_transpose(R @ kept), rows * xp.sign(peak)])
+    return xp.concat([Q, rows * xp.sign(peak)])

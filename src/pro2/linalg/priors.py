@@ -13,7 +13,8 @@ lambda_k = 1 for k <= d and 0 beyond, s = 0 would be the paper's probe on d feat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
@@ -151,7 +152,7 @@ class SourcePrior:
         scaled = _equal_classes(moments.scaled(scale))
         centre, within = xp.mean(scaled.mean, axis=0), scaled.within_covariance()
         level = float(xp.mean(xp.linalg.diagonal(within))) or 1.0
-        unit = 1.0 + math.log(K - 1.0)
+        unit = _unit(K)
         made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
         second = within + _between(scaled, centre)
         along = xp.sum((components @ second) * components, axis=1)
@@ -170,6 +171,27 @@ class SourcePrior:
             dims=_effective(second),
             unit=unit,
             ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
+        )
+
+    def with_classes(self, places: Sequence[int], n_classes: int) -> SourcePrior:
+        """The same prior among more classes: those of the source are at `places`, new ones have no centre.
+
+        Heads are brought to the size that `unit` has with so many classes, and at their natural size stay what they
+        are.
+        """
+        if len(places) != self.n_classes or n_classes < self.n_classes:
+            raise ValueError(f"places must name {self.n_classes} of at least as many classes, got {len(places)}.")
+        if n_classes == self.n_classes:
+            return self
+        unit = _unit(n_classes)
+        grown = (unit / self.unit) ** 2
+        return replace(
+            self,
+            n_classes=n_classes,
+            heads=grown * spread_classes(self.heads, places, n_classes),
+            offsets=grown * spread_classes(self.offsets, places, n_classes),
+            natural=tuple(size / grown for size in self.natural),
+            unit=unit,
         )
 
     def gain(self, X: Array, weight: Array) -> Array:
@@ -246,6 +268,23 @@ class SourcePrior:
         falling = _falling(self.components[:, 0], self.family.decay)
         b = xp.sqrt(a * a + ranked * falling / self.ranked_variance)
         return a * Z + ((Z @ xp.matrix_transpose(self.components)) * (b - a)) @ self.components
+
+
+def spread_classes(scores: Array, places: Sequence[int], n_classes: int) -> Array:
+    """Logits or their coefficients (R, K', ...) of a source as (R, n_classes, ...): zero for classes it does not have.
+
+    A difference of two logits becomes two that are centred, as those of more classes are.
+    """
+    xp = array_namespace(scores)
+    own = xp.concat([-0.5 * scores, 0.5 * scores], axis=1) if scores.shape[1] == 1 else scores
+    at = {int(place): i for i, place in enumerate(places)}
+    rows = [own[:, at[k], ...] if k in at else 0.0 * own[:, 0, ...] for k in range(n_classes)]
+    return xp.stack(rows, axis=1)
+
+
+def _unit(n_classes: int) -> float:
+    """The margin over all others, equal ones, that gives the true class probability e / (1 + e)."""
+    return 1.0 + math.log(n_classes - 1.0)
 
 
 class _Head(NamedTuple):

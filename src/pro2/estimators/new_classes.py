@@ -1,0 +1,60 @@
+"""Classes that appear on the target only: they start from the flat prior, without a centre."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.moments import SourceMoments
+from pro2.linalg.priors import spread_classes
+
+NEW_CLASSES = ("refuse", "allow")
+
+
+def with_new_classes(model: Any, y: np.ndarray) -> Any:
+    """A copy of a fitted `ProjectAndProbe` that knows the classes of y, too; the model itself where there are none."""
+    classes = _union(model.classes_, y)
+    if len(classes) == len(model.classes_):
+        return model
+    places = np.searchsorted(classes, model.classes_).tolist()
+    wider = copy(model)
+    wider.classes_ = classes
+    wider.priors_ = tuple(prior.with_classes(places, len(classes)) for prior in model._source_priors())
+    wider.source_moments_ = _moments(model.source_moments_, classes, places)
+    wider.source_head_ = _head(model.source_head_, classes, places)
+    return wider
+
+
+def _union(known: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """All classes, sorted. NumPy would turn numbers into text where both occur: such labels are a mistake."""
+    names = np.array(y.tolist())
+    if (known.dtype.kind in "UO") != (names.dtype.kind in "UO"):
+        raise ValueError(
+            f"y_target has labels such as {names.tolist()[0]!r}, the source has classes such as "
+            f"{known.tolist()[0]!r}: write both as text, or both as numbers."
+        )
+    return np.union1d(known, names)
+
+
+def _moments(moments: SourceMoments, classes: np.ndarray, places: list[int]) -> SourceMoments:
+    """What says how common classes are: a new one is taken to be as common as the others are on average."""
+    xp = array_namespace(moments.weight)
+    at = {place: i for i, place in enumerate(places)}
+    share, middle = xp.mean(moments.weight), moments.total_mean()
+    weight = xp.stack([moments.weight[at[k]] if k in at else share for k in range(len(classes))])
+    mean = xp.stack([moments.mean[at[k], :] if k in at else middle for k in range(len(classes))])
+    return SourceMoments(tuple(classes.tolist()), weight, mean, moments.scatter)
+
+
+def _head(head: LinearClassifier, classes: np.ndarray, places: list[int]) -> LinearClassifier:
+    """The source head among all classes: it never answers with one that it does not know."""
+    xp = array_namespace(head.coef_)
+    coef = spread_classes(head.coef_[None, ...], places, len(classes))[0, ...]
+    intercept = spread_classes(head.intercept_[None, ...], places, len(classes))[0, ...]
+    never = [0.0 if k in places else -float("inf") for k in range(len(classes))]
+    intercept = intercept + xp.asarray(never, dtype=intercept.dtype, device=device(intercept))
+    return LinearClassifier.from_arrays(classes, coef, intercept, unit=head.unit_rows_)

@@ -1,0 +1,113 @@
+"""Classes of the target that the source does not have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2 import ProjectAndProbe
+from pro2.linalg.priors import Member
+
+MEANS = np.random.default_rng(7).normal(size=(5, 12)) * 1.5
+NAMES = np.array(["ant", "bee", "cat", "dog", "eel"])
+
+
+def rows(classes, n, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.array(classes)[np.arange(n) % len(classes)]
+    return MEANS[y] + rng.normal(size=(n, 12)), NAMES[y]
+
+
+@pytest.fixture(scope="module", params=[[1, 3], [0, 2, 4]], ids=["two", "three"])
+def case(request):
+    """A source of some classes, and a target of all of them and one between them."""
+    known = request.param
+    model = ProjectAndProbe().fit(*rows(known, 300))
+    every = sorted({*known, 2 if 2 not in known else 1})
+    return model, rows(every, 8 * len(every), seed=1), rows(every, 600, seed=2)
+
+
+def test_a_new_class_is_learned_and_the_model_is_not_changed(case):
+    model, few, test = case
+    before = model.classes_.copy()
+    adapted = model.adapt(*few, new_classes="allow")
+    assert adapted.classes_.tolist() == sorted(set(few[1]))
+    assert adapted.score(*test) > 0.9
+    assert model.classes_.tolist() == before.tolist()
+    assert model.priors_[0].n_classes == len(before)
+
+
+def test_without_asking_it_is_an_error(case):
+    model, few, _ = case
+    with pytest.raises(ValueError, match="new_classes='allow'"):
+        model.adapt(*few)
+    with pytest.raises(ValueError, match="new_classes must be one of"):
+        model.adapt(*few, new_classes="maybe")
+
+
+def test_allowed_but_absent_changes_nothing(case):
+    model, (X, y), _ = case
+    known = np.isin(y, model.classes_)
+    asked, plain = model.adapt(X[known], y[known], new_classes="allow"), model.adapt(X[known], y[known])
+    np.testing.assert_array_equal(asked.coef_, plain.coef_)
+    assert asked.classes_.tolist() == plain.classes_.tolist()
+
+
+def test_names_play_no_part(case):
+    """The order in which new names sort among the old ones only permutes the classes."""
+    model, (X, y), (X_test, _) = case
+    new = next(name for name in y if name not in model.classes_)
+    last = np.where(y == new, "zoo", y)
+    inside, outside = (model.adapt(X, labels, new_classes="allow") for labels in (y, last))
+    order = np.argsort(np.where(inside.classes_ == new, "zoo", inside.classes_))
+    np.testing.assert_allclose(inside.predict_proba(X_test)[:, order], outside.predict_proba(X_test), atol=1e-6)
+
+
+def test_unlabeled_rows_validation_rows_and_the_paper_s_probe_know_them(case):
+    model, few, test = case
+    heard = model.adapt(*few, X_unlabeled=test[0], new_classes="allow")
+    assert heard.score(*test) > 0.9
+    assert heard.transductive_proba_.shape == (len(test[0]), len(heard.classes_))
+    by_accuracy = model.adapt(*few, X_val=test[0], y_val=test[1], new_classes="allow")
+    assert by_accuracy.score(*test) > 0.9
+
+
+def test_the_report_counts_them_and_the_source_head_never_names_them(case):
+    model, few, _ = case
+    report = model.adapt(*few, new_classes="allow").report_
+    assert report.counts == [8] * len(set(few[1]))
+    source_right = np.mean(model.predict(few[0]) == few[1])
+    assert report.source_accuracy == pytest.approx(source_right)
+    assert report.accuracy > report.source_accuracy
+
+
+def test_the_classifier_is_saved(case, tmp_path):
+    model, few, test = case
+    adapted = model.adapt(*few, new_classes="allow")
+    again = pro2.load(adapted.save(tmp_path / "a.safetensors"))
+    np.testing.assert_array_equal(again.predict(test[0]), adapted.predict(test[0]))
+
+
+def test_text_and_numbers_do_not_mix(case):
+    model, (X, y), _ = case
+    with pytest.raises(ValueError, match="both as text, or both as numbers"):
+        model.adapt(X, np.arange(len(y)) % 2, new_classes="allow")
+
+
+def test_a_prior_among_more_classes_keeps_its_centre_at_natural_size(case):
+    model, (X, _), _ = case
+    prior = model.priors_[0]
+    K = prior.n_classes
+    places = list(range(1, K + 1))
+    wider = prior.with_classes(places, K + 2)
+    Z = prior.rows(X, np.ones(12))
+    member = Member(0.0, 1.0, 1e9, prior.family.ridges[1])  # any size above the natural one is cut to it
+    old = prior.centre_scores(prior.scores(Z), member)
+    new = wider.centre_scores(wider.scores(Z), member)
+    assert np.all(new[:, [0, K + 1]] == 0)
+    differences = new[:, places] - new[:, places[:1]]
+    np.testing.assert_allclose(differences[:, 1:], old if K == 2 else (old - old[:, :1])[:, 1:], atol=1e-9)
+    assert prior.with_classes(range(K), K) is prior
+    with pytest.raises(ValueError, match="places must name"):
+        prior.with_classes([0], K + 1)

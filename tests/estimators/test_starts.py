@@ -1,0 +1,168 @@
+"""Models without source rows: moments, a head alone, nothing but unlabelled rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2 import ProjectAndProbe, SourceMoments
+from pro2.linalg.losses import probabilities
+from pro2.linalg.priors import PriorFamily
+
+MEANS = np.random.default_rng(3).normal(size=(4, 14))
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+def rows(K, n, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % K
+    return MEANS[y] + shift + rng.normal(size=(n, 14)) * np.linspace(0.5, 2.0, 14), NAMES[y]
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def case(request):
+    K = request.param
+    return K, rows(K, 600), rows(K, 5 * K, seed=1, shift=0.3), rows(K, 800, seed=2, shift=0.3)
+
+
+@pytest.fixture(scope="module")
+def head(case):
+    return ProjectAndProbe().fit(*case[1]).source_head_
+
+
+@pytest.fixture(scope="module")
+def model(case, head):
+    return ProjectAndProbe.from_head(head.coef_, head.intercept_, head.classes_, case[3][0])
+
+
+class TestMoments:
+    """The headline from streamed, merged or stored moments."""
+
+    def test_merged_moments_adapt_as_rows_do(self, case):
+        _, (X, y), few, test = case
+        merged = SourceMoments.from_arrays(X[:200], y[:200]) + SourceMoments.from_arrays(X[200:], y[200:])
+        whole = ProjectAndProbe().fit(X, y)
+        for model in (ProjectAndProbe.from_moments(merged), ProjectAndProbe().fit_moments(merged)):
+            np.testing.assert_allclose(model.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
+            np.testing.assert_allclose(model.adapt(*few).coef_, whole.adapt(*few).coef_, atol=1e-6)
+
+    def test_a_saved_model_adapts_alike(self, case, tmp_path):
+        _, (X, y), few, _ = case
+        moments = SourceMoments.load(SourceMoments.from_arrays(X, y).save(tmp_path / "a.moments"))
+        model = ProjectAndProbe.from_moments(moments)
+        again = pro2.load(model.save(tmp_path / "m"))
+        assert again.made_from_ == "moments"
+        np.testing.assert_array_equal(again.adapt(*few).coef_, model.adapt(*few).coef_)
+
+    def test_rows_can_be_added_to_a_fitted_model(self, case):
+        _, (X, y), _, test = case
+        grown = ProjectAndProbe().fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+        whole = ProjectAndProbe().fit(X, y)
+        np.testing.assert_allclose(grown.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
+        assert grown.made_from_ == whole.made_from_ == "source rows"
+
+    def test_options_reach_the_model_and_mistakes_are_explained(self, case):
+        moments = SourceMoments.from_arrays(*case[1])
+        assert ProjectAndProbe.from_moments(moments, n_components=3).projection_.components_.shape == (3, 14)
+        with pytest.raises(ValueError, match="solver='logistic' needs source rows"):
+            ProjectAndProbe.from_moments(moments, solver="logistic")
+        with pytest.raises(TypeError, match="moments must be SourceMoments"):
+            ProjectAndProbe.from_moments(case[1][0])
+
+
+class TestHead:
+    """All that is left of the source is its head."""
+
+    def test_before_any_label_it_is_the_head(self, case, head, model):
+        np.testing.assert_allclose(model.predict_proba(case[3][0]), head.predict_proba(case[3][0]), atol=1e-12)
+        assert model.made_from_ == "head"
+
+    def test_labels_help(self, case, head, model):
+        _, _, few, test = case
+        adapted = model.adapt(*few)
+        assert adapted.score(*test) > head.score(*test) - 0.02
+        assert adapted.score(*test) > ProjectAndProbe.from_unlabeled(test[0], head.classes_).adapt(*few).score(*test)
+        report = adapted.report_
+        right = [np.mean(head.predict(few[0][few[1] == name]) == name) for name in report.classes]
+        assert report.source_accuracy == pytest.approx(np.dot(report.shares, right))
+
+    def test_the_centre_at_its_natural_size_is_the_head(self, case, head, model):
+        X = case[3][0]
+        expected = head.predict_proba(X)
+        for prior in model.priors_:
+            scores = prior.natural[0] * prior.scores(prior.rows(X, np.ones(14)))[:, 0, :]
+            np.testing.assert_allclose(probabilities(scores), expected, atol=1e-10)
+            assert prior.accuracy[0] == pytest.approx(expected.max(axis=1).mean())
+            assert prior.family.ridges == PriorFamily().ridges[:1]
+
+    def test_a_saved_model_adapts_alike(self, case, model, tmp_path):
+        again = pro2.load(model.save(tmp_path / "m"))
+        np.testing.assert_array_equal(again.adapt(*case[2]).coef_, model.adapt(*case[2]).coef_)
+        assert again.made_from_ == "head"
+
+    def test_the_order_of_the_classes_plays_no_part(self, case, head, model):
+        K, _, few, test = case
+        W, b = head.coef_, head.intercept_
+        W, b = (np.concatenate([0 * W, W]), np.append(0.0, b)) if K == 2 else (W, b)
+        other = ProjectAndProbe.from_head(W[::-1], b[::-1], head.classes_[::-1].tolist(), test[0])
+        assert other.classes_.tolist() == model.classes_.tolist()
+        np.testing.assert_allclose(other.adapt(*few).coef_, model.adapt(*few).coef_, atol=1e-8)
+
+    def test_a_class_that_is_never_the_answer(self, case, head):
+        K, _, few, test = case
+        b = np.append(np.zeros(K - 1), -1e3) if K > 2 else np.array([-1e3])
+        model = ProjectAndProbe.from_head(head.coef_, b, head.classes_, test[0])
+        assert NAMES[K - 1] not in model.predict(test[0])
+        assert NAMES[K - 1] in model.adapt(*few).predict(test[0])
+
+    def test_new_classes_and_unit_rows(self, case, head):
+        K, _, (X, y), test = case
+        model = ProjectAndProbe.from_head(head.coef_, 0.0, head.classes_, test[0], scale="unit")
+        adapted = model.adapt(X, np.where(y == NAMES[0], "zoo", y), new_classes="allow")
+        assert adapted.classes_.tolist() == [*NAMES[:K], "zoo"]
+        assert adapted.unit_rows_
+
+    def test_mistakes_are_explained(self, case, head):
+        X = case[3][0]
+        K = len(head.classes_)
+        for coef, intercept, classes, found in [
+            (head.coef_[:, :5], 0.0, head.classes_, "coef has shape"),
+            (head.coef_, np.zeros(K + 1), head.classes_, "intercept has"),
+            (head.coef_ * np.nan, 0.0, head.classes_, "NaN"),
+            (head.coef_, 0.0, ["ant"], "at least two"),
+            (head.coef_, 0.0, ["ant"] * K, "same label twice"),
+        ]:
+            with pytest.raises(ValueError, match=found):
+                ProjectAndProbe.from_head(coef, intercept, classes, X)
+
+
+class TestUnlabeled:
+    """No source at all: rows and names."""
+
+    def test_labels_alone_teach_it(self, case, tmp_path):
+        K, _, few, test = case
+        model = ProjectAndProbe.from_unlabeled(test[0], NAMES[:K][::-1].tolist())
+        adapted = model.adapt(*few)
+        assert adapted.score(*test) > 1.3 / K
+        assert {m["size"] for m in adapted.report_.members} == {0.0}
+        again = pro2.load(model.save(tmp_path / "m"))
+        assert again.made_from_ == "unlabelled rows"
+        np.testing.assert_array_equal(again.adapt(*few).coef_, adapted.coef_)
+
+    def test_before_any_label_all_classes_are_equally_likely(self, case):
+        K, _, _, test = case
+        model = ProjectAndProbe.from_unlabeled(test[0], NAMES[:K])
+        np.testing.assert_allclose(model.predict_proba(test[0]), 1.0 / K, atol=1e-12)
+
+    def test_a_class_named_later_is_a_class_named_before(self, case):
+        _, _, (X, y), test = case
+        y = np.where(np.arange(len(y)) % 5 == 0, "zoo", y)
+        names = sorted(set(y))
+        before = ProjectAndProbe.from_unlabeled(test[0], names).adapt(X, y)
+        later = ProjectAndProbe.from_unlabeled(test[0], names[:2]).adapt(X, y, new_classes="allow")
+        np.testing.assert_allclose(later.predict_proba(test[0]), before.predict_proba(test[0]), atol=1e-6)
+
+    def test_rows_to_label_first_need_no_source(self, case):
+        model = ProjectAndProbe.from_unlabeled(case[3][0], NAMES[: case[0]])
+        assert len(set(pro2.suggest_labels(model, case[3][0], 6))) == 6
