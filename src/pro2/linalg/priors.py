@@ -120,7 +120,7 @@ class SourcePrior:
     unit : float
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
         probability e / (1 + e). Centres have size unit^2 because the best of the others counts, not their mean; prior
-        variances have a factor of the root of `unit`.
+        variances have a factor `unit`.
     ranked_variance : float
         Sum over ranked features of k^-decay times their variance.
     """
@@ -227,7 +227,7 @@ class SourcePrior:
 
     def precision(self, member: Member) -> float:
         """1 / v, for each class half the variance of a difference of two."""
-        v = math.sqrt(self.unit) * member.reach * math.sqrt(self.dims)
+        v = self.unit * member.reach * math.sqrt(self.dims)
         return (1.0 if self.n_classes == 2 else 2.0) / v
 
     def centre_size(self, member: Member) -> float:
