@@ -151,18 +151,19 @@ class SourcePrior:
             raise ValueError(f"moments have {K} class: priors need a source with at least two classes.")
         scaled = _equal_classes(moments.scaled(scale))
         centre, within = xp.mean(scaled.mean, axis=0), scaled.within_covariance()
-        level = float(xp.mean(xp.linalg.diagonal(within))) or 1.0
+        level = max(float(xp.mean(xp.linalg.diagonal(within))), 0.0) or 1.0
         unit = _unit(K)
         made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
         second = within + _between(scaled, centre)
         along = xp.sum((components @ second) * components, axis=1)
+        along = xp.maximum(along, 0.0 * along)
         return cls(
             family=family,
             name=name,
             n_classes=K,
             scale=scale,
             centre=centre,
-            variance=xp.linalg.diagonal(second),
+            variance=xp.maximum(xp.linalg.diagonal(second), 0.0 * centre),  # that of equal rows may round to less
             components=components,
             heads=xp.stack([h.coef for h in made]),
             offsets=xp.stack([h.intercept for h in made]),
