@@ -86,9 +86,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     True
     """
 
-    _advice_on_new_classes = (
-        f"accept them with new_classes='allow', {SourceTargetClassifier._advice_on_new_classes}"
-    )
+    _advice_on_new_classes = f"accept them with new_classes='allow', {SourceTargetClassifier._advice_on_new_classes}"
 
     def __init__(
         self,
@@ -234,7 +232,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if rest is not None and self._is_default() and X_val is None:
             X_unlabeled = _stacked(rest, X_unlabeled, self)
         model = with_new_classes(self, y) if new_classes == "allow" else self
-        return super(ProjectAndProbe, model).adapt(X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
+        return SourceTargetClassifier.adapt(
+            model, X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled
+        )
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""

@@ -29,7 +29,7 @@ class OtherStarts:
 
         With ``scale="unit"`` they must be those of rows of length one.
         """
-        return cls(**params).fit_moments(moments)  # type: ignore[attr-defined, no-any-return]
+        return cls(**params).fit_moments(moments)  # type: ignore[attr-defined]
 
     @classmethod
     def from_head(cls, coef: Any, intercept: Any, classes: Sequence[Any], X_unlabeled: Any, **params: Any) -> Self:
@@ -57,7 +57,7 @@ class OtherStarts:
         model.priors_ = tuple(_centred(prior, head, logits) for prior in model.priors_)
         model.source_head_ = model._named(head)
         model._set_head(head.coef_, head.intercept_)
-        return model  # type: ignore[no-any-return]
+        return model
 
     @classmethod
     def from_unlabeled(cls, X: Any, classes: Sequence[Any], **params: Any) -> Self:
@@ -72,7 +72,7 @@ class OtherStarts:
         model.priors_ = tuple(
             replace(prior, family=replace(prior.family, sizes=(0.0,), ranked=(0.0,))) for prior in model.priors_
         )
-        return model  # type: ignore[no-any-return]
+        return model
 
 
 def _rows(model: Any, X: Any) -> Array:
