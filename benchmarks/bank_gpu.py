@@ -107,7 +107,6 @@ def compare(T: int, M: int, p: int, repeats: int = 5) -> dict[str, Any]:
     yf = y.to(Z.dtype)
     ways = {
         "plain PyTorch": lambda: plain_newton(Z, yf, L2),
-        "array-API path": lambda: with_fused("0", lambda: fit_logistic(Z, y, L2)),
         "fused": lambda: fit_logistic(Z, y, L2),
         "ProbeBank.fit": lambda: ProbeBank(l2=L2).fit(Z, y),
         "copy of Z": lambda: Z.clone(),

@@ -93,7 +93,7 @@ features ("probe"); the probe depends on the scaling, so each row has its own.
 
 {table}
 
-The package's default is `solver="krylov", scale="standard", ridge=0.3`. How it was chosen:
+The default of `Projection` is `solver="krylov", scale="standard", ridge=0.3`. How it was chosen:
 
 * the closed form against the paper's optimiser (`adamw`): compare rows of equal scale; it is also deterministic and
   needs one pass over the rows;

@@ -55,6 +55,13 @@ def collages(folder: Path) -> Task:
     return Task("collages", z["embeddings"].astype(np.float32), z["y"].astype(int), source, targets)
 
 
+def living(folder: Path) -> Task:
+    """17 classes whose subclasses differ between source and target."""
+    z = np.load(folder / "living_tiny.npz")
+    source, target = (np.flatnonzero(z["split"] == name) for name in ("source", "target"))
+    return Task("living", z["embeddings"].astype(np.float32), z["y"].astype(int), source, {"target": target})
+
+
 def celeba(folder: Path, variant: str) -> Task:
     z = np.load(folder / "celeba10k.npz")
     names = list(z["attribute_names"])

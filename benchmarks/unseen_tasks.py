@@ -116,7 +116,7 @@ def main() -> None:
     show(console, pages)
     if args.out:
         command = f"python benchmarks/unseen_tasks.py DATA --seeds {args.seeds}"
-        write_page(args.out, pages, command, "Adaptation without tuning, on problems not used to choose it")
+        write_page(args.out, pages, command, "Adaptation without tuning, on other kinds of problems")
 
 
 if __name__ == "__main__":

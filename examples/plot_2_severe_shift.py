@@ -16,7 +16,7 @@ The digits are real and ship with scikit-learn. The collages follow the idea of 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pro2 import ProjectAndProbe
+from pro2 import ProjectAndProbe, Projection
 from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.digits import make_digit_collages
 from pro2.lab.theory import adaptation_curves
@@ -84,7 +84,7 @@ for name, values in accuracy.items():
 # A severe shift needs more features than a mild one, and more features need more labels. Here is the error of a probe
 # on the first *d* features, averaged over the four targets.
 
-projection = models["Pro2"].projection_
+projection = Projection().fit(X[split == "source"], y[split == "source"])  # all 256 features
 features, labels = (1, 2, 4, 8, 16, 32, 64, 256), (2, 8, 32, 128)
 error = np.zeros((len(features), len(labels)))
 for target in targets:

@@ -34,7 +34,8 @@ Call = Callable[[Rng, Rows, Rows], list[tuple[str, Any]]]
 def _source_model(rng: Rng, source: Rows) -> Any:
     """A model of an honest source: what a target is adapted with."""
     y = np.arange(60) % 3 if rng.random() < 0.4 else np.arange(60) % 2
-    width = np.shape(source.X)[1] if np.ndim(source.X) == 2 and np.shape(source.X)[1:] != (0,) else 3
+    shape = () if isinstance(source.X, list) else np.shape(source.X)  # a list may be ragged
+    width = shape[1] if len(shape) == 2 and shape[1] else 3
     X = np.random.default_rng(0).standard_normal((60, width)) + 2 * y[:, None]
     return pro2.ProjectAndProbe(**params(rng, "l2", "n_features", "scale", "n_components")).fit(X, y)
 
@@ -58,12 +59,12 @@ def _adapt(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
     if rng.random() < 0.3:
         extra = {"X_unlabeled": source.X} if rng.random() < 0.5 else {"X_val": source.X, "y_val": source.y}
     adapted = model.adapt(target.X, target.y, sample_weight=target.weight, **extra)
-    assert not hasattr(adapted, "report_") or str(adapted.report_)
+    assert str(adapted.report_)
     return [("probabilities", adapted.predict_proba(target.X)), ("coef_", adapted.coef_)]
 
 
 def _adapt_unlabeled(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
-    adapted = _source_model(rng, target).adapt(None, None, X_unlabeled=target.X)
+    adapted = _source_model(rng, target).adapt_unlabeled(target.X)
     return [("probabilities", adapted.predict_proba(target.X))]
 
 
@@ -88,7 +89,7 @@ def _probe(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
 
 
 def _bank(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
-    ids = np.arange(np.shape(source.X)[0]) % 2 if np.ndim(source.X) else None
+    ids = None if source.X is None or not np.shape(source.y) else np.arange(len(source.y)) % 2
     bank = pro2.ProbeBank(**params(rng, "l2", "n_features")).fit(source.X, source.y, target=ids)
     return [("probabilities", bank.predict_proba(source.X, target=ids))]
 

@@ -6,22 +6,9 @@ import pytest
 
 from tests.hostile_calls import SUBJECTS, campaign, outcome
 
-# What does not keep the promise yet. A subject that keeps it fails here until its line is gone.
-BROKEN = {
-    name: "X of a wrong shape or type is refused without its name, and numbers overflow"
-    for name in SUBJECTS
-    if name not in ("SourceMoments", "Projection.fit_moments")
-}
-
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(reason=BROKEN[name], strict=True)] if name in BROKEN else [])
-        for name in SUBJECTS
-    ],
-)
+@pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_call_is_answered_or_refused_by_argument(subject: str, fuzz_scale: int) -> None:
     counts, findings = campaign(subject, n=(20 if subject.startswith("baseline") else 140) * fuzz_scale)
     assert counts["answered"] > 0

@@ -20,10 +20,10 @@ TASKS = {
     "Make a table of embeddings": ["embed"],
     "Learn from a source, adapt to a target": ["fit", "adapt"],
     "Choose and give labels": ["suggest", "label"],
-    "See how good it is": ["evaluate", "diagnose"],
+    "See how good it is": ["evaluate", "diagnose", "report"],
     "Use it": ["predict", "export"],
     "Look into a file": ["inspect"],
-    "Run experiments": ["sweep", "report", "plans", "datasets"],
+    "Run experiments": ["sweep", "plans", "datasets"],
     "Measure speed": ["bench"],
 }
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

@@ -254,8 +254,23 @@ def test_adapting_without_any_label(digits: tuple[Path, EmbeddingTable], tmp_pat
     pool = target.save(tmp_path / "pool.npz")
     call("fit", source, "-y", "odd", "--out", tmp_path / "m")
     call("adapt", tmp_path / "m", "--unlabeled", pool, "--out", tmp_path / "a")
-    expected = pro2.load(tmp_path / "m").adapt(None, None, X_unlabeled=target.embeddings)
+    expected = pro2.load(tmp_path / "m").adapt_unlabeled(target.embeddings)
     np.testing.assert_allclose(pro2.load(tmp_path / "a").coef_, expected.coef_, rtol=1e-6)
+
+
+def test_how_labels_were_drawn_and_leave_one_out_reach_the_estimator(
+    digits: tuple[Path, EmbeddingTable], tmp_path: Path
+) -> None:
+    source, target = digits
+    few, _ = save_target(target, "odd", 4, tmp_path)
+    call("fit", source, "-y", "odd", "--out", tmp_path / "m")
+    said = call("adapt", tmp_path / "m", few, "-y", "odd", "--label-sampling", "suggested", "--out", tmp_path / "a")
+    assert said["report"]["accuracy"] is None
+    assert "chosen" in said["report"]["withheld"]
+    paper = ("--l2", "loo", "--n-features", "loo")
+    said = call("adapt", tmp_path / "m", few, "-y", "odd", *paper, "--out", tmp_path / "b")
+    table, model = EmbeddingTable.open(few), pro2.load(tmp_path / "m").set_params(l2="loo", n_features="loo")
+    assert said["n_features"] == model.adapt(*table.X_y("odd")).n_features_
 
 
 class TestManyClassesAndGroups:

@@ -30,6 +30,20 @@ def named(rows):
     return model, model.adapt(frame(X[:24]), y[:24])
 
 
+CALLS = {
+    "adapt": lambda m, a, X, y: m.adapt(X, y),
+    "adapt, fixed": lambda m, a, X, y: ProjectAndProbe(l2=0.1).fit(X[X.columns[::-1]], y).adapt(X, y),
+    "X_val": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_val=X, y_val=y),
+    "X_unlabeled": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_unlabeled=X),
+    "adapt_unlabeled": lambda m, a, X, y: m.adapt_unlabeled(X),
+    "predict of the model": lambda m, a, X, y: m.predict(X),
+    "predict": lambda m, a, X, y: a.predict(X),
+    "predict_proba": lambda m, a, X, y: a.predict_proba(X),
+    "score": lambda m, a, X, y: a.score(X, y),
+    "source head": lambda m, a, X, y: m.source_head_.predict(X),
+}
+
+
 class TestFeatureNames:
     """Names are carried and checked everywhere."""
 
@@ -44,24 +58,11 @@ class TestFeatureNames:
         model.adapt(X[:24], rows[3][:24], X_val=X[24:], y_val=rows[3][24:])
         model.adapt_unlabeled(X).predict(X)
 
-    CALLS = {
-        "adapt": lambda m, a, X, y: m.adapt(X, y),
-        "adapt, fixed": lambda m, a, X, y: ProjectAndProbe(l2=0.1).fit(X[X.columns[::-1]], y).adapt(X, y),
-        "X_val": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_val=X, y_val=y),
-        "X_unlabeled": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_unlabeled=X),
-        "adapt_unlabeled": lambda m, a, X, y: m.adapt_unlabeled(X),
-        "predict of the model": lambda m, a, X, y: m.predict(X),
-        "predict": lambda m, a, X, y: a.predict(X),
-        "predict_proba": lambda m, a, X, y: a.predict_proba(X),
-        "score": lambda m, a, X, y: a.score(X, y),
-        "source head": lambda m, a, X, y: m.source_head_.predict(X),
-    }
-
     @pytest.mark.parametrize("name", CALLS)
     def test_columns_in_another_order_are_refused(self, named, rows, name):
         X = frame(rows[2])[NAMES[::-1]]
         with pytest.raises(ValueError, match="feature names should match"):
-            self.CALLS[name](*named, X, rows[3])
+            CALLS[name](*named, X, rows[3])
 
     def test_both_steps_in_one_fit_keep_them(self, rows):
         Xs, ys, X, y = rows

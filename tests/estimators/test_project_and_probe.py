@@ -101,7 +101,7 @@ def test_partial_fit_of_both_steps_equals_fit(parts):
         pieces.partial_fit(Xs[order[i : i + 50]], ys[order[i : i + 50]])
     np.testing.assert_allclose(pieces.coef_, whole.coef_, atol=1e-8)
     np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
-    with pytest.raises(ValueError, match="y has classes .* that are not in `classes`"):
+    with pytest.raises(ValueError, match=r"y has classes .* that are not in `classes`"):
         pieces.partial_fit(Xs, ys + 9, classes=np.unique(ys))
 
 

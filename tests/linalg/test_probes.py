@@ -125,6 +125,19 @@ def test_columns_far_from_the_origin_are_solved_with_and_without_a_prior_mean(rn
         np.testing.assert_allclose(moved.coef, near.coef, atol=1e-6)
 
 
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("size", [1.0, 5.0])
+@pytest.mark.parametrize("l2", [1e-3, 1.0, 1e3])
+def test_a_sure_prior_mean_and_a_class_that_is_missing_are_solved(rng, K, size, l2):
+    """A step to where the loss has no curvature was once the last."""
+    Z = rng.normal(size=(14, 8)) + 2.0 * (np.arange(14) % 2)[:, None]
+    w0 = size * rng.normal(size=8 if K == 2 else (K, 8))
+    fit = fit_logistic(Z, np.ones(14, dtype=int), l2, n_classes=K, prior_mean=w0)
+    assert fit.converged, fit.kkt
+    _, scores = loo_path(Z, np.ones(14, dtype=int), [8], [l2], n_classes=K, prior_mean=w0)
+    assert np.isfinite(scores).all()
+
+
 def test_two_classes_as_softmax_are_the_logistic(rng):
     """Two heads at half the distance: twice the penalty."""
     Z, y = problem(rng, 20, 4)

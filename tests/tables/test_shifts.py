@@ -79,7 +79,7 @@ def test_text_labels_and_masks_work() -> None:
         ({"n_shots": 1.5}, "n_shots must be"),
         ({"rows": []}, "non-empty"),
         ({"rows": [25]}, "expected 0 to 19"),
-        ({"y": np.zeros((20, 2))}, "one label a row"),
+        ({"y": np.zeros((20, 2))}, "one label per row"),
     ],
 )
 def test_mistakes_are_named(kwargs: dict, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 
+class Sampling(enum.StrEnum):
+    """How target labels were drawn."""
+
+    auto = "auto"
+    by_class = "by_class"
+    random = "random"
+    suggested = "suggested"
+
+
 def adapt(
     model: ModelFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Adapted classifier to write, e.g. adapted.safetensors.")],
@@ -43,8 +53,13 @@ def adapt(
     validation: Annotated[Path | None, typer.Option(help="Table of labelled target rows to choose by.")] = None,
     embedding: Embedding = None,
     verify: Verify = True,
-    l2: Annotated[str | None, typer.Option(help="Penalty instead of the model's, a number or auto.")] = None,
-    n_features: Annotated[str | None, typer.Option(help="Features instead of the model's, a number or auto.")] = None,
+    l2: Annotated[str | None, typer.Option(help="Penalty instead of the model's, a number, auto or loo.")] = None,
+    n_features: Annotated[
+        str | None, typer.Option(help="Features instead of the model's, a number, auto or loo.")
+    ] = None,
+    label_sampling: Annotated[
+        Sampling | None, typer.Option(help="How the labels were drawn; suggested ones claim no accuracy.")
+    ] = None,
     new_classes: Annotated[
         bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")
     ] = False,
@@ -68,6 +83,9 @@ def adapt(
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
     if n_features is not None:
         fitted.set_params(n_features=number_or_auto(n_features, "--n-features", int))
+
+    if label_sampling is not None:
+        fitted.set_params(label_sampling=label_sampling.value)
 
     def rows(path: Path, where: str | None = None) -> EmbeddingTable:
         table = open_table(path, where, embedding, verify)

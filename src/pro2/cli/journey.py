@@ -91,6 +91,11 @@ _COMMANDS = {
         "pro2 label reviews.csv --text body --model model.safetensors",
         "pro2 label photos/ --classes cat,dog,fox",
     ],
+    "report": [
+        "pro2 report adapted.safetensors --out report.html",
+        "pro2 report adapted.safetensors --pool pool.arrow --labels next.csv --images photos/ --out report.html",
+        "pro2 report results/main --markdown docs/results",
+    ],
     "inspect": ["pro2 inspect model.safetensors", "pro2 inspect birds.npz --json"],
     "export": [
         "pro2 export adapted.safetensors --format onnx --out head.onnx",
@@ -246,13 +251,14 @@ def _some(names: list[str]) -> str:
 
 
 def number_or_auto(text: str, flag: str, kind: type) -> Any:
-    """The value of an option that is a number or "auto"."""
-    if text == "auto":
+    """The value of an option that is a number, "auto" or "loo"."""
+    if text in ("auto", "loo"):
         return text
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"{flag} {text!r} is not {'a whole number' if kind is int else 'a number'} or auto") from None
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{flag} {text!r} is not {wanted}, auto or loo") from None
 
 
 @contextlib.contextmanager

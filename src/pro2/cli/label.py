@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pro2.label.server import Page
 
 SHORTEST_TOKEN = 12
+CHOSEN = "most of its labels were chosen to teach, and the labelling page measures on the others"
 
 
 def label(
@@ -155,7 +156,15 @@ def writers() -> dict[str, Writer]:
 
         export(classifier, path, "onnx", force=True)
 
-    return {"classifier.onnx": onnx} if find_spec("onnx") else {}
+    def page(classifier: Any, path: Path) -> bool:
+        from pro2.report_page import write_report_page
+
+        has_report = hasattr(classifier, "report_")  # without a source model there is none
+        if has_report:
+            write_report_page(classifier, path, force=True, withheld=CHOSEN)
+        return has_report
+
+    return {"report.html": page} | ({"classifier.onnx": onnx} if find_spec("onnx") else {})
 
 
 def greet(page: Page, folder: Path, people: list[str], host: str, made: bool) -> None:

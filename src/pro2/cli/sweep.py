@@ -1,4 +1,4 @@
-"""`pro2 sweep`, `pro2 report` and `pro2 plans`."""
+"""`pro2 sweep` and `pro2 plans`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ plans_app = typer.Typer(help="List the plans that ship with the package.", no_ar
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to the `pro2` command."""
     app.command("sweep")(sweep)
-    app.command("report")(report)
     app.add_typer(plans_app, name="plans")
 
 
@@ -100,20 +99,6 @@ def _run(plan: Plan, out: Path, options: dict[str, Any], show: str, dry_run: boo
         summary = run_sweep(plan, out, progress=progress, **options)
     _print_summary(summary, as_json)
     return summary.n_failed
-
-
-def report(
-    folder: Annotated[Path, typer.Argument(help="Result folder of `pro2 sweep`.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; by default FOLDER/report.")] = None,
-    selection: Annotated[str | None, typer.Option(help="validation, oracle or support instead of the plan's.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write NAME.md and its pictures to this folder, too.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write one self-contained HTML page, and PNG, SVG and CSV of each figure."""
-    from pro2.lab.report import write_report
-
-    page = write_report(folder, out, selection, markdown)
-    tell({"page": str(page)}, [str(page)], as_json)
 
 
 @plans_app.callback(invoke_without_command=True)

@@ -10,10 +10,9 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.contract import check_labels
+from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.validation import check_X, like_model
 from pro2.linalg.losses import probabilities
@@ -242,13 +241,15 @@ def _learn_shares(likelihood: np.ndarray, n_steps: int = 50) -> np.ndarray:
 def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
     """Classes, and codes where the features are; integers on a device are never copied to the host."""
     xp = array_namespace(Z)
-    if is_array_api_obj(labels) and not is_numpy_array(labels) and not xp.isdtype(labels.dtype, "real floating"):
+    away = is_array_api_obj(labels) and not is_numpy_array(labels) and not is_numpy_array(Z)
+    if away and xp.isdtype(labels.dtype, "integral"):
+        if tuple(labels.shape) != (Z.shape[0],):
+            raise ValueError(f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: give one label per row.")
         classes = xp.unique_values(labels)
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    return classes, _codes(codes, Z)
+    classes = check_classes(y)
+    return classes, _codes(np.searchsorted(classes, y), Z)
 
 
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:

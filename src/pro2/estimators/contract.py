@@ -110,6 +110,8 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
 
 def check_classes(y: np.ndarray) -> np.ndarray:
     """The classes of a source; a column of measurements or ids is refused."""
+    if y.dtype.kind == "S":
+        raise TypeError("y holds bytes: decode them to text.")
     try:
         classes = np.unique(y)
     except TypeError:

@@ -19,6 +19,8 @@ from pro2.linalg.moments import Array, host
 def unit_rows(X: Array) -> Array:
     """Rows divided by their length; zero rows stay zero."""
     xp = array_namespace(X)
+    largest = xp.max(xp.abs(X), axis=1, keepdims=True)  # first, so that no square overflows
+    X = X / xp.where(largest > 0, largest, xp.ones_like(largest))
     length = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
     return X / xp.where(length > 0, length, xp.ones_like(length))
 

@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.linear import AffineMixin
-from pro2.estimators.validation import check_weight, check_X
+from pro2.estimators.validation import LARGEST, check_weight, check_X
 from pro2.linalg.adamw import adamw_probe
 from pro2.linalg.average import Labels
 from pro2.linalg.moments import Array, encode, host
@@ -119,8 +119,8 @@ class Probe(AffineMixin, BaseEstimator):
         expected = (p,) if K == 2 else (K, p)
         if values.shape == (1, p) and K == 2:
             values = values[0]
-        if values.shape != expected or not np.isfinite(values).all():
-            raise ValueError(f"prior_mean must be {expected} finite numbers, got shape {values.shape}.")
+        if values.shape != expected or not (np.abs(values) <= LARGEST).all():
+            raise ValueError(f"prior_mean must be {expected} numbers up to {LARGEST:g}, got shape {values.shape}.")
         return array_namespace(X).asarray(values, dtype=X.dtype, device=device(X))
 
     def _fit_adamw(
@@ -217,6 +217,7 @@ def penalty_grid(l2: float | str, Z: Array, weight: Array | None = None) -> list
         if l2 != "auto":
             raise ValueError(f"l2 must be 'auto' or a positive number, got {l2!r}.")
         xp = array_namespace(Z)
+        Z = xp.astype(Z, xp.float64, copy=False)
         share = xp.ones_like(Z[:, 0]) if weight is None else weight
         share = share / xp.sum(share)
         centred = Z - share @ Z

@@ -149,6 +149,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """
         first = not hasattr(self, "source_moments_")
         X = check_X(self, X, reset=first)
+        X = X if first else like_model(X, self.source_moments_.mean)
         y = check_labels(y, X.shape[0])
         unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.asarray(classes).tolist()), key=str)
         if unknown:

@@ -118,6 +118,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._check_options()
         first = not hasattr(self, "moments_")
         X = check_X(self, X, reset=first)
+        X = X if first else like_model(X, self.moments_.mean)
         y = check_labels(y, X.shape[0])
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))

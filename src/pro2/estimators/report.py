@@ -16,6 +16,7 @@ from pro2.linalg.priors import SourcePrior
 
 CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measured, besides all of them
 CURVE_REPEATS = 4
+MANY_PER_CLASS = 8  # labels: from here on, leaving out one of them changes little
 ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
 
 
@@ -60,8 +61,8 @@ class AdaptationReport:
     n_labels : int
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
-        Leave-one-out estimate of the share of right answers on the target, classes weighted as the target is assumed to
-        have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says why.
+        Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is assumed
+        to have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says why.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
@@ -219,7 +220,7 @@ class Evidence:
     def report(self, adapted: Any) -> AdaptationReport:
         """Of the classifier that `adapt` made from it."""
         y, c = host(self.labels.y), host(self.labels.c)
-        scores = host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
+        scores = self._left_out_scores(y)
         P = losses.probabilities(scores)
         answers, K = P.argmax(axis=1), P.shape[1]
         w = _class_weighted(y, c, self.shares)
@@ -246,6 +247,33 @@ class Evidence:
             **self._mean_shift(w),
             **facts,
         )
+
+    def _left_out_scores(self, y: np.ndarray) -> np.ndarray:
+        """Scores (M, K') of each row by a model without it.
+
+        With few labels per class, leaving out one row makes its class rarer than the others, which is another problem
+        than the one that was solved: rows of all classes are then left out together. Without any label left the source
+        head speaks.
+        """
+        counts = np.bincount(y)
+        n = int(counts[counts > 0].min())
+        if n >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
+            return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
+        fold = np.zeros(len(y), dtype=int)
+        for k in np.unique(y):
+            fold[y == k] = np.arange(int(counts[k])) % n
+        X = host(self.labels.X)
+        parts = {}
+        for f in range(n):
+            kept = np.flatnonzero(fold != f)
+            # one label of a class: all that is left has to speak for every class, which only the source can
+            head = self.refit(self.labels.take(kept)) if n > 1 else self.source_head
+            assert head is not None
+            parts[f] = _logits(X[fold == f], *head)
+        scores = np.empty((len(y), parts[0].shape[1]))
+        for f, values in parts.items():
+            scores[fold == f] = values
+        return scores
 
     def _withheld(self, sampling: str, y: np.ndarray) -> str:
         if sampling == "suggested":
@@ -284,9 +312,12 @@ class Evidence:
         return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - spread), 1.0 + spread)}
 
 
+def _logits(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
+    return np.asarray(X @ np.atleast_2d(host(coef)).T.astype(X.dtype) + np.atleast_1d(host(intercept)))
+
+
 def _answers(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    coef, intercept = np.atleast_2d(host(coef)), np.atleast_1d(host(intercept))
-    f = X @ coef.T.astype(X.dtype) + intercept
+    f = _logits(X, coef, intercept)
     return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
 
 

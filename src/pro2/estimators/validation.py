@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,9 @@ from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy
 from sklearn.utils.validation import check_array, validate_data
 
 from pro2.linalg.moments import Array, host
+
+LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
+WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
 
 
 def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
@@ -18,8 +24,25 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     Array-API library (PyTorch, CuPy) are checked in place and never copied to the host.
     """
     if is_array_api_obj(X) and not is_numpy_array(X):
-        return _check_foreign(estimator, X, reset, name)
-    X = _widen(X)
+        X = _check_foreign(estimator, X, reset, name)
+    else:
+        with _naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
+            X = _check_host(estimator, _widen(X), reset, name)
+    _check_range(X, reset, name)
+    return X
+
+
+def _check_range(X: Array, reset: bool, name: str) -> None:
+    """Squares must be numbers, and those that a model is learned from more than nothing; float32 is widened first."""
+    xp = array_namespace(X)
+    if X.dtype != xp.float64:
+        return
+    largest = max(float(xp.max(X)), -float(xp.min(X)))
+    if largest > LARGEST or (reset and 0 < largest < 1 / LARGEST):
+        raise ValueError(f"{name} has values of size {largest:.0e}, whose squares are no numbers: scale it first.")
+
+
+def _check_host(estimator: Any, X: Any, reset: bool, name: str) -> np.ndarray:
     if reset or name == "X":
         return validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
     if hasattr(X, "columns"):  # a frame: its names must be those of the source, in their order
@@ -27,6 +50,17 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     X = check_array(X, dtype=[np.float64, np.float32], input_name=name)
     _check_width(estimator, X.shape[1], name)
     return X
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors of scikit-learn and NumPy do not always say which argument they are about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if re.search(rf"\b{name}\b", str(error)):
+            raise
+        raise type(error)(f"{name} cannot be used: {error}") from error
 
 
 def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
@@ -88,4 +122,6 @@ def check_weight(sample_weight: Any, like: Array) -> Array | None:
         raise ValueError(f"sample_weight has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
     if not bool(xp.all(xp.isfinite(w))) or bool(xp.any(w < 0)) or not bool(xp.any(w > 0)):
         raise ValueError("sample_weight must be finite, non-negative and not zero for every row.")
+    if bool(xp.any((w > WEIGHTS[1]) | ((w > 0) & (w < WEIGHTS[0])))):
+        raise ValueError(f"sample_weight must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
     return w

@@ -15,7 +15,7 @@ from pro2.atomic import atomic_write
 from pro2.estimators.files import BACKBONE_KEYS
 from pro2.label.session import Session
 
-Writer = Callable[[Any, Path], None]
+Writer = Callable[[Any, Path], bool | None]
 COLUMNS = ("id", "label", "annotator", "time")
 
 
@@ -29,7 +29,7 @@ def write_outputs(
     session : Session
     folder : Path
     writers : mapping of file name to callable(classifier, path)
-        What other rooms write of the adapted classifier, such as ONNX.
+        What other rooms write of the adapted classifier, such as ONNX; False means that there was nothing to write.
     provenance : mapping of JSON values
         Of the source model; where the target rows came from is added.
 
@@ -55,8 +55,8 @@ def write_outputs(
         classifier.provenance_ = {**provenance, "target": _target(session)}
         all_writers: dict[str, Writer] = {"adapted.safetensors": _save, **writers}
         for name, write in all_writers.items():
-            write(classifier, folder / name)
-            names.append(name)
+            if write(classifier, folder / name) is not False:
+                names.append(name)
     return names
 
 

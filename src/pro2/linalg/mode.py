@@ -21,6 +21,8 @@ from pro2.linalg.moments import Array, host
 
 MOST_STEPS = 100
 MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
+GRADED = 1e-5  # ratio of the sizes of features from which on their squares share too few digits
+REACH = 4.0  # scores a step may move by, beside what they are: their curvature falls by e with each
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -75,7 +77,10 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         # what rounding leaves of equal rows about their mean is no direction
         noise = xp.sum(c, axis=-1, keepdims=True) * xp.sum((FORGET * _eps(xp, A) * mean) ** 2, axis=-1)
     M, p = A.shape[-2:]
-    if p <= M:
+    if _graded(A, c):
+        turn = _singular(A * xp.sqrt(c)[..., None], noise)
+        phi = A @ turn
+    elif p <= M:
         turn = _leading(xp.matrix_transpose(A * c[..., None]) @ A, noise, inverse=False)
         phi = A @ turn
     else:
@@ -90,6 +95,24 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         energy = xp.concat([energy, xp.sum(c, axis=-1, keepdims=True) + 0.0 * energy[..., :1]], axis=-1)
         free = xp.concat([free, xp.ones(1, dtype=phi.dtype, device=device(phi))])
     return Rows(phi, energy, free, c, turn, A, mean)
+
+
+def _graded(A: Array, c: Array) -> bool:
+    """Whether features differ so much in size that products of the largest drown the smallest in rounding."""
+    xp = array_namespace(A)
+    size = xp.sum(c[..., None] * A * A, axis=-2)
+    largest = xp.max(size, axis=-1, keepdims=True)
+    smallest = xp.min(xp.where(size > 0, size, largest), axis=-1, keepdims=True)
+    return bool(xp.any(smallest < GRADED**2 * largest))
+
+
+def _singular(A: Array, noise: Array) -> Array:
+    """Right singular vectors (..., p, r) of A with energy above that of noise: no product is formed."""
+    xp = array_namespace(A)
+    _, values, rows = xp.linalg.svd(A, full_matrices=False)
+    floor = FORGET * _eps(xp, A) * xp.max(values, axis=-1, keepdims=True)
+    there = xp.astype(values > xp.maximum(floor, xp.sqrt(noise)), A.dtype)
+    return xp.matrix_transpose(rows * there[..., None])
 
 
 def _leading(G: Array, noise: Array, *, inverse: bool) -> Array:
@@ -279,11 +302,15 @@ class _Problem:
         # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
         enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
-        x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
-        if self.rough is self.phi:
-            return _Step(x, Fx)
-        x = xp.astype(x, self.phi.dtype)
-        return _Step(x, _up(self.phi, x))
+        with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
+            x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
+        if self.rough is not self.phi:
+            x = xp.astype(x, self.phi.dtype)
+            Fx = _up(self.phi, x)
+        # without curvature a step has no end: such a problem stays where it is, and is not converged
+        total = xp.sum(xp.sum(x, axis=-1), axis=-2) + xp.sum(xp.sum(Fx, axis=-1), axis=-2)
+        ends = xp.isfinite(total)[..., None, :, None]
+        return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
 
     def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> tuple[Array, Array]:
         """x and phi x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
@@ -311,7 +338,10 @@ class _Problem:
     def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""
         xp = self.xp
-        t = xp.astype(live, at.value.dtype)
+        # curvature is known near here only: beyond, where it has died, a step would end where no other can begin
+        near = REACH + xp.max(xp.max(xp.abs(at.F), axis=-1), axis=-2)
+        far = xp.max(xp.max(xp.abs(step.F), axis=-1), axis=-2)
+        t = xp.astype(live, at.value.dtype) * (near / xp.maximum(far, near))
         ceiling = at.value + _rounding(at.value)
         for _ in range(40):
             by = t[..., None, :, None]

@@ -111,7 +111,11 @@ class Moments:
         if other.width != self.width:
             raise ValueError(f"other has {other.width} features, this has {self.width}: not one embedding.")
         if self.classes != other.classes:
-            classes = tuple(sorted({*self.classes, *other.classes}))
+            try:
+                classes = tuple(sorted({*self.classes, *other.classes}))
+            except TypeError:
+                kinds = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
+                raise TypeError(f"y has labels of types {kinds}: convert them to one, for instance to text.") from None
             return self._over(classes).merge(other._over(classes))
         xp = array_namespace(self.mean)
         weight = self.weight + other.weight

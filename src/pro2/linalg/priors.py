@@ -203,10 +203,13 @@ class SourcePrior:
         xp = array_namespace(X)
         Z = X / self.scale - self.centre
         expected = xp.maximum(self.variance, 0.01 * xp.mean(self.variance) + 0.0 * self.variance)
-        found = (weight / xp.sum(weight)) @ (Z * Z)
-        ratio = found / xp.where(expected > 0, expected, xp.ones_like(expected))
         limit = 1.0 + self.family.tolerance / math.sqrt(_n_rows(weight))
-        return 1.0 / xp.sqrt(xp.maximum(ratio / limit, xp.ones_like(ratio)))
+        allowed = xp.sqrt(limit * xp.where(expected > 0, expected, xp.ones_like(expected)))
+        # in units of the largest value: squares of what is far off would not be finite
+        largest = xp.max(xp.abs(Z), axis=0)
+        Z = Z / xp.where(largest > 0, largest, xp.ones_like(largest))
+        found = largest * xp.sqrt((weight / xp.sum(weight)) @ (Z * Z))
+        return 1.0 / xp.maximum(found / allowed, xp.ones_like(found))
 
     def rows(self, X: Array, gain: Array) -> Array:
         """Rows in the space of the prior."""

@@ -419,7 +419,7 @@ def test_mistakes_are_named(name, params, message):
 
 
 def test_names_are_listed_and_unknown_ones_explained():
-    assert len(list_baselines()) == 18
+    assert len(list_baselines()) == 19
     with pytest.raises(ValueError, match="baseline 'magic' is not known; there are source-only"):
         create_baseline("magic")
 

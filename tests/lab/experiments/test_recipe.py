@@ -13,7 +13,7 @@ from pro2.lab.experiments.recipe import START, modules, recipe
 def test_it_covers_what_a_run_executes_and_nothing_that_only_keeps_files() -> None:
     names = set(modules(START))
     assert {"pro2.lab.experiments.methods", "pro2.lab.experiments.evaluate", "pro2.lab.baselines.projections",
-            "pro2.linalg.logistic", "pro2.linalg.bases", "pro2.estimators.project_and_probe",
+            "pro2.linalg.probes", "pro2.linalg.bases", "pro2.estimators.project_and_probe",
             "pro2.tables.shifts"} <= names  # fmt: skip
     assert not {
         n for n in names if n.startswith(("pro2.cli", "pro2.lab.report", "pro2.embed", "pro2.estimators.files"))
@@ -37,15 +37,15 @@ def test_every_module_that_a_sweep_loads_from_the_numerical_rooms_is_covered() -
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "pro2.linalg.logistic" in loaded
+    assert "pro2.linalg.probes" in loaded
     assert loaded <= set(modules(START))
 
 
 def test_changed_code_is_another_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     files = modules(START)
     copy = tmp_path / "logistic.py"
-    copy.write_bytes(files["pro2.linalg.logistic"].read_bytes())
-    monkeypatch.setattr(module, "modules", lambda start: {**files, "pro2.linalg.logistic": copy})
+    copy.write_bytes(files["pro2.linalg.probes"].read_bytes())
+    monkeypatch.setattr(module, "modules", lambda start: {**files, "pro2.linalg.probes": copy})
     recipe.cache_clear()
     same = recipe()
     copy.write_text(copy.read_text() + "\nTOL = 1e-3\n")

@@ -1,0 +1,193 @@
+"""The page as text: every name is escaped, nothing is loaded from elsewhere, and nothing runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from string import Template
+
+import numpy as np
+
+from pro2.estimators.report import AdaptationReport
+from pro2.report_page.curve import draw_curve
+from pro2.report_page.rows import Rows
+
+SHOWN_CLASSES = 30  # lines of the table of classes; the worst are the ones to look at
+SMALL_CONFUSION = 8  # classes up to which the whole matrix is shown
+SHOWN_CONFUSIONS = 15
+SHOWN_NUMBERS = 12
+DOUBTFUL = "Target rows whose answer is least sure, most doubtful first."
+SURPRISING = "Slips, or hard rows: a classifier that has not seen these labels finds them least likely."
+
+
+def render(report: AdaptationReport, parts: Mapping[str, Rows], predicted: Mapping[str, int]) -> str:
+    """The whole page. `parts` are rows to look at, `predicted` counts the answers in the pool."""
+    sections = [
+        _accuracy(report),
+        _curve(report),
+        _classes(report, predicted),
+        _confusion(report),
+        _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful")),
+        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising")) or _numbers(report),
+        _difference(report),
+    ]
+    return PAGE.substitute(verdict=escape(report.verdict()), style=STYLE, body="\n".join(filter(None, sections)))
+
+
+def _accuracy(report: AdaptationReport) -> str:
+    rows = []
+    if not report.withheld:
+        low, high = report.accuracy_interval
+        if not math.isnan(report.source_accuracy):
+            rows.append(("before, the source head", f"{report.source_accuracy:.1%}", ""))
+        rows.append(("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}"))
+    lines = [f"<p>{report.n_labels} labels.</p>"]
+    if rows:
+        lines.append(_table(("accuracy on the labelled rows", "", "95 % interval"), rows))
+    if not math.isnan(report.confidence) and not report.withheld:
+        gap = report.confidence - report.accuracy
+        low, high = report.accuracy_interval
+        verdict = "in line with" if low <= report.confidence <= high else "more than" if gap > 0 else "less than"
+        lines.append(
+            f"<p>Calibration: it expected to be right on {report.confidence:.1%}, {verdict} what was found.</p>"
+        )
+    return _section("Before and after", "".join(lines))
+
+
+def _curve(report: AdaptationReport) -> str:
+    curve = report.learning_curve
+    if curve is None or report.withheld:
+        return ""
+    now = float(curve.n_per_class[-1])
+    text = (
+        f"With twice the labels, {2 * now:.0f} per class, expect {curve.accuracy_at(2 * now):.1%} ± {curve.spread:.1%}."
+    )
+    return _section("What more labels would bring", f"<figure>{draw_curve(curve)}</figure><p>{escape(text)}</p>")
+
+
+def _classes(report: AdaptationReport, predicted: Mapping[str, int]) -> str:
+    right = _left_out(report)
+    order = sorted(range(len(report.classes)), key=lambda k: (math.isnan(right[k]), right[k]))
+    many = len(order) > SHOWN_CLASSES
+    shown = order[:SHOWN_CLASSES] if many else range(len(order))
+    rows = [
+        (str(report.classes[k]), str(report.counts[k]), f"{report.shares[k]:.1%}", _percent(right[k]),
+         *([str(predicted.get(str(report.classes[k]), 0))] if predicted else []))
+        for k in shown
+    ]  # fmt: skip
+    head = ("class", "labels", "assumed share", "left-out accuracy", *(["answers in the pool"] if predicted else []))
+    note = f"<p>The {SHOWN_CLASSES} of {len(order)} classes with the lowest accuracy.</p>" if many else ""
+    return _section("Classes", note + _table(head, rows))
+
+
+def _left_out(report: AdaptationReport) -> list[float]:
+    """Share of right left-out answers for each class; NaN where the labels cannot tell."""
+    if report.confusion is None or report.withheld:
+        return [math.nan] * len(report.classes)
+    C = np.asarray(report.confusion, dtype=float)
+    return [own / total if total else math.nan for own, total in zip(C.diagonal(), C.sum(axis=1))]
+
+
+def _confusion(report: AdaptationReport) -> str:
+    if report.confusion is None:
+        return ""
+    C, names = np.asarray(report.confusion), [str(name) for name in report.classes]
+    if len(names) <= SMALL_CONFUSION:
+        rows = [(names[k], *map(str, C[k].tolist())) for k in range(len(names))]
+        return _section("What is taken for what", _table(("label \\ left-out answer", *names), rows))
+    wrong = C - np.diag(C.diagonal())
+    order = np.argsort(-wrong, axis=None, kind="stable")[:SHOWN_CONFUSIONS]
+    pairs = [np.unravel_index(i, C.shape) for i in order if wrong.flat[i] > 0]
+    rows = [(names[i], names[j], str(C[i, j])) for i, j in pairs]
+    body = _table(("label", "left-out answer", "rows"), rows) if rows else "<p>Nothing.</p>"
+    return _section("What is taken for what", body)
+
+
+def _gallery(title: str, text: str, found: Rows | None) -> str:
+    if found is None or not found.rows:
+        return ""
+    items = []
+    for row, picture in zip(found.rows, found.pictures):
+        image = f'<img src="{picture}" alt="">' if picture else ""
+        # the final answer to a labelled row has seen the label, and says little
+        known = f"answer: {row.answer}, {row.probability:.0%}" if row.label is None else f"label: {row.label}"
+        items.append(f"<li>{image}<b>{escape(row.id)}</b><br>{escape(known)}</li>")
+    return _section(title, f'<p>{escape(text)}</p><ul class="rows">{"".join(items)}</ul>')
+
+
+def _numbers(report: AdaptationReport) -> str:
+    """Where nobody said which rows were labelled, their numbers have to do."""
+    if report.surprising is None or not len(report.surprising):
+        return ""
+    numbers = ", ".join(str(int(each)) for each in report.surprising[:SHOWN_NUMBERS])
+    return _section("Labels that surprise most", f"<p>{SURPRISING} Labelled rows, counted from 0: {numbers}.</p>")
+
+
+def _difference(report: AdaptationReport) -> str:
+    lines = []
+    if not math.isnan(report.agreement):
+        lines.append(f"It gives the source head's answer on {report.agreement:.0%} of the labelled rows.")
+    if not math.isnan(report.mean_shift):
+        low, high = report.mean_shift_by_chance
+        beyond = "further than" if report.mean_shift > high else "no further than"
+        lines.append(
+            f"The target's mean is {beyond} chance would put it: {report.mean_shift:.1f} where chance gives "
+            f"{low:.1f} to {high:.1f}."
+        )
+    if not math.isnan(report.effective_features):
+        lines.append(f"It uses {report.effective_features:.1f} ranked features in effect.")
+    if report.n_features is not None and report.l2 is not None:
+        lines.append(f"It is the paper's probe on {report.n_features} features, with l2 = {report.l2:.3g}.")
+    body = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return _section("Where the target differs from the source", f"<ul>{body}</ul>") if lines else ""
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Text in, cells out: everything is escaped here."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
+STYLE = """
+:root { color-scheme: light dark;
+  --ink: #1b1b1f; --soft: #5b5b66; --line: #d0d0d7; --page: #fbfbfc; --accent: #0072b2; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #ececf1; --soft: #a5a5b2; --line: #3a3a43; --page: #141417; --accent: #56b4e9; } }
+body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 52rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.table { overflow-x: auto; overflow-wrap: normal; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .75rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); }
+figure { margin: 0; } svg { width: 100%; max-width: 36rem; height: auto; }
+ul.rows { list-style: none; padding: 0; display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); }
+.rows img { display: block; max-width: 100%; height: auto; border-radius: 4px; } .rows li { font-size: .85rem; }
+"""
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>Adapted classifier</title>
+<style>$style</style>
+</head>
+<body>
+<main>
+<h1>$verdict</h1>
+$body
+</main>
+</body>
+</html>
+""")

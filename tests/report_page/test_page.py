@@ -1,0 +1,219 @@
+"""The page about an adapted classifier: what it says, and that no name on it becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pro2
+from pro2.cli.label import writers
+from pro2.cli.main import app
+from pro2.report_page import write_report_page
+from pro2.report_page.rows import doubtful_rows
+
+EVIL = "<script>alert(1)</script>\"'&"
+VOID = {"meta", "br", "img", "line", "circle", "polyline"}
+
+
+class Tags(HTMLParser):
+    """Tags in order; fails on one that is closed and was not open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def read(text: str) -> Tags:
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open
+    return tags
+
+
+def problem(n_classes: int, n_shots: int, names=None, apart: float = 2.0):
+    rng = np.random.default_rng(0)
+    means = apart * rng.normal(size=(n_classes, 12))
+    names = np.array([f"class {k}" for k in range(n_classes)] if names is None else names)
+    y = np.repeat(np.arange(n_classes), 40)
+    X = means[y] + rng.normal(size=(len(y), 12))
+    few = np.repeat(np.arange(n_classes), n_shots)
+    target = means[few] + 0.5 + rng.normal(size=(len(few), 12))
+    model = pro2.ProjectAndProbe().fit(X, names[y])
+    return model, target, names[few]
+
+
+def test_without_a_pool_it_says_what_the_report_says(tmp_path):
+    model, X, y = problem(2, 12)
+    adapted = model.adapt(X, y)
+    said = write_report_page(adapted, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    tags = read(text)
+    assert adapted.report_.verdict() in text
+    assert f"{adapted.report_.accuracy:.1%}" in text
+    assert f"{adapted.report_.source_accuracy:.1%}" in text
+    assert "svg" in tags.seen
+    assert "script" not in tags.seen
+    assert said["report"] == adapted.report_.to_dict()
+    assert "doubtful" not in said
+    numbers = ", ".join(map(str, adapted.report_.surprising[:12]))
+    assert f"counted from 0: {numbers}." in text
+
+
+def test_names_and_ids_never_become_markup(tmp_path):
+    model, X, y = problem(2, 6, names=[EVIL, "b"])
+    adapted = model.adapt(X, y)
+    table = pro2.EmbeddingTable(X.astype("float32"), ids=[f"{EVIL}{i}" for i in range(len(X))])
+    write_report_page(adapted, tmp_path / "page.html", pool=table, labelled=(table, y))
+    text = (tmp_path / "page.html").read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert set(read(text).seen).isdisjoint({"script", "iframe", "img"})
+
+
+def test_many_classes_show_the_worst_and_the_most_frequent_confusions(tmp_path):
+    model, X, y = problem(40, 2, apart=0.7)
+    adapted = model.adapt(X, y)
+    write_report_page(adapted, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    read(text)
+    assert "The 30 of 40 classes with the lowest accuracy" in text
+    wrong = adapted.report_.confusion - np.diag(np.diag(adapted.report_.confusion))
+    assert wrong.any()
+    i, j = np.unravel_index(np.argmax(wrong), wrong.shape)
+    names = adapted.report_.classes
+    assert f"<td>{names[i]}</td><td>{names[j]}</td><td>{wrong[i, j]}</td>" in text
+
+
+def test_doubtful_rows_are_those_of_least_probable_answer():
+    model, X, y = problem(3, 8)
+    adapted = model.adapt(X, y)
+    at, counts = doubtful_rows(adapted, pro2.EmbeddingTable(X.astype("float32")), 5)
+    sure = adapted.predict_proba(X.astype("float32")).max(axis=1)
+    assert sorted(sure[at]) == sorted(sure)[:5]
+    assert sum(counts.values()) == len(X)
+
+
+def test_pictures_are_inside_the_page_and_broken_or_foreign_ones_are_left_out(tmp_path):
+    pil = pytest.importorskip("PIL.Image")
+    model, X, y = problem(2, 2)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    pil.new("RGB", (400, 300), "red").save(folder / "a.png")
+    pil.new("RGB", (40, 30)).save(tmp_path / "outside.png")
+    (folder / "broken.png").write_bytes(b"no picture")
+    ids = ["a.png", "broken.png", "../outside.png", "absent.png"]
+    table = pro2.EmbeddingTable(X.astype("float32"), ids=ids)
+    write_report_page(model.adapt(X, y), tmp_path / "page.html", pool=table, images=folder)
+    addresses = read((tmp_path / "page.html").read_text()).addresses
+    assert len(addresses) == 1
+    assert addresses[0].startswith("data:image/jpeg;base64,")
+
+
+def test_labels_of_other_rows_are_refused(tmp_path):
+    model, X, y = problem(2, 6)
+    table = pro2.EmbeddingTable(X[:4].astype("float32"))
+    with pytest.raises(ValueError, match="adapted with 12 labels"):
+        write_report_page(model.adapt(X, y), tmp_path / "page.html", labelled=(table, y[:4]))
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_source_head_has_no_report(tmp_path):
+    model, _, _ = problem(2, 2)
+    with pytest.raises(ValueError, match="no report"):
+        write_report_page(model.source_head_, tmp_path / "page.html")
+
+
+def test_withheld_accuracy_is_nowhere_on_the_page(tmp_path):
+    model, X, y = problem(2, 12)
+    write_report_page(model.adapt(X, y), tmp_path / "page.html", withheld="they were chosen")
+    text = (tmp_path / "page.html").read_text()
+    assert "they were chosen" in text
+    assert not re.search(r"95 % interval|Calibration", text)
+
+
+def test_done_writes_the_page_without_an_accuracy_and_nothing_without_a_report(tmp_path):
+    model, X, y = problem(2, 12)
+    write = writers()["report.html"]
+    assert write(model.adapt(X, y), tmp_path / "report.html")
+    assert "were chosen to teach" in (tmp_path / "report.html").read_text()
+    assert write(model.source_head_, tmp_path / "none.html") is False
+    assert not (tmp_path / "none.html").exists()
+
+
+@pytest.fixture
+def files(tmp_path):
+    model, X, y = problem(2, 8)
+    rng = np.random.default_rng(1)
+    labels = np.array([*y.tolist(), *[None] * 10], dtype=object)
+    rows = np.concatenate([X, X[:10] + rng.normal(size=(10, 12))]).astype("float32")
+    pro2.EmbeddingTable(rows, ids=[f"r{i}" for i in range(26)], columns={"y": labels}).save(tmp_path / "pool.arrow")
+    model.save(tmp_path / "model.safetensors")
+    adapt = ["adapt", tmp_path / "model.safetensors", tmp_path / "pool.arrow", "-y", "y"]
+    assert run(*adapt, "--out", tmp_path / "adapted.safetensors").exit_code == 0
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_the_command_names_surprising_and_doubtful_rows(files):
+    adapted, pool = files / "adapted.safetensors", files / "pool.arrow"
+    result = run("report", adapted, "--pool", pool, "-y", "y", "--out", files / "page.html", "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.output)
+    labelled = {f"r{i}" for i in range(16)}
+    assert {row["id"] for row in said["surprising"]} <= labelled
+    assert said["surprising"][0]["id"] == f"r{said['report']['surprising'][0]}"
+    assert len(said["doubtful"]) == 10
+    assert labelled.isdisjoint(row["id"] for row in said["doubtful"])
+    assert said["doubtful"][0]["id"] in (files / "page.html").read_text()
+
+
+def test_the_page_lies_beside_the_classifier_and_is_replaced_only_by_force(files):
+    adapted = files / "adapted.safetensors"
+    assert run("report", adapted).output.strip().endswith(str(files / "adapted.html"))
+    assert run("report", adapted).exit_code == 1
+    assert run("report", adapted, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["adapted.safetensors", "--markdown", "x"], "--markdown goes with a result folder"),
+        ([".", "--pool", "pool.arrow"], "--pool goes with an adapted classifier"),
+        (["adapted.safetensors", "--images", "."], "give that table, too"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(files, words, message, monkeypatch):
+    monkeypatch.chdir(files)
+    result = run("report", *words)
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+
+
+def test_another_table_with_the_same_labels_is_refused(files):
+    table = pro2.EmbeddingTable.open(files / "pool.arrow")
+    table.take(np.arange(len(table))[::-1]).save(files / "turned.arrow")
+    result = run("report", files / "adapted.safetensors", "--pool", files / "turned.arrow", "-y", "y")
+    assert result.exit_code == 1
+    assert "is not what `pro2 adapt` was given" in str(result.exception)
