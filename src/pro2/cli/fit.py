@@ -88,8 +88,8 @@ def fit(
 ) -> None:
     """Learn ranked features and a source classifier from a labelled SOURCE table.
 
-    Without its rows: from moments of them (--moments), from a linear layer and unlabelled rows (--head, --unlabeled), or
-    from unlabelled rows and the names of the classes (--unlabeled, --classes).
+    Without its rows: from moments of them (--moments), from a linear layer and unlabelled rows (--head, --unlabeled),
+    or from unlabelled rows and the names of the classes (--unlabeled, --classes).
     """
     check_out(out, force)
     files = source or []

@@ -15,6 +15,7 @@ from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
 from pro2.estimators.validation import check_X
 from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
+from pro2.linalg.moments import host
 from pro2.linalg.priors import PriorFamily
 
 YES_NO = np.array([0, 1])
@@ -28,7 +29,7 @@ class MultiLabelMixin(ClassifierMixin):
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits, (n, T)."""
         check_is_fitted(self, "estimators_")
-        X = check_X(self, X, reset=False).astype(np.float64)
+        X = host(check_X(self, X, reset=False)).astype(np.float64)
         coef = np.concatenate([each.coef_ for each in self.estimators_])
         return np.asarray(X @ coef.T + np.concatenate([each.intercept_ for each in self.estimators_]))
 
@@ -47,7 +48,7 @@ class MultiLabelMixin(ClassifierMixin):
 
 
 class MultiLabelClassifier(MultiLabelMixin, BaseEstimator):
-    """What `MultiLabelProjectAndProbe.adapt` returns: `estimators_`, one `LinearClassifier` with its report per label."""
+    """What `MultiLabelProjectAndProbe.adapt` returns: `estimators_`, one `LinearClassifier` and its report per label."""
 
     def fit(self, X: Any = None, y: Any = None) -> MultiLabelClassifier:
         """Not to be fitted: it is made by `adapt`."""
@@ -82,9 +83,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
     3
     """
 
-    def __init__(
-        self, ridge: float = DEFAULT_RIDGE, priors: PriorFamily | None = None, label_sampling: str = "auto"
-    ):
+    def __init__(self, ridge: float = DEFAULT_RIDGE, priors: PriorFamily | None = None, label_sampling: str = "auto"):
         self.ridge = ridge
         self.priors = priors
         self.label_sampling = label_sampling
@@ -93,7 +92,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """Learn from source rows X (n, D) and labels y (n, T) of 0, 1 and NaN; both values of each label are needed."""
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        X = check_X(self, X, reset=True)
+        X = host(check_X(self, X, reset=True))
         Y = _label_matrix(y, len(X), "y")
         family = PriorFamily() if self.priors is None else self.priors
         labels = _label_means(X, Y)
@@ -110,7 +109,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
         """Fit each label to the target rows that have it; a label that no row has keeps its source head."""
         check_is_fitted(self, "priors_")
-        X = check_X(self, X_target, reset=False, name="X_target")
+        X = host(check_X(self, X_target, reset=False, name="X_target"))
         Y = _label_matrix(y_target, len(X), "y_target")
         if Y.shape[1] != len(self.priors_):
             raise ValueError(f"y_target has {Y.shape[1]} columns, the source has {len(self.priors_)} labels.")
@@ -147,5 +146,6 @@ def _label_means(X: np.ndarray, Y: np.ndarray) -> list[LabelMeans]:
         raise ValueError(f"column {t} of y has one value only: a label needs source rows with 0 and with 1.")
     middle = X.mean(axis=0, dtype=np.float64)  # taken out first: sums of large means would lose digits
     Z = X - middle
-    means = np.stack([(Y == k).T.astype(np.float64) @ Z / counts[k][:, None] + middle for k in (0, 1)], axis=1)
+    sums = [np.equal(Y, k).T.astype(np.float64) @ Z for k in YES_NO]
+    means = np.stack([each / n[:, None] + middle for each, n in zip(sums, counts)], axis=1)
     return [LabelMeans(mean, float(share)) for mean, share in zip(means, counts[1] / counts.sum(axis=0))]

@@ -233,9 +233,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if rest is not None and self._is_default() and X_val is None:
             X_unlabeled = _stacked(rest, X_unlabeled, self)
         model = with_new_classes(self, y) if new_classes == "allow" else self
-        return SourceTargetClassifier.adapt(
-            model, X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled
-        )
+        return SourceTargetClassifier.adapt(model, X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""
