@@ -48,7 +48,7 @@ class MultiLabelMixin(ClassifierMixin):
 
 
 class MultiLabelClassifier(MultiLabelMixin, BaseEstimator):
-    """What `MultiLabelProjectAndProbe.adapt` returns: `estimators_`, one `LinearClassifier` and its report per label."""
+    """What `MultiLabelProjectAndProbe.adapt` returns: one `LinearClassifier` per label, with its report."""
 
     def fit(self, X: Any = None, y: Any = None) -> MultiLabelClassifier:
         """Not to be fitted: it is made by `adapt`."""
