@@ -126,9 +126,13 @@ MISTAKES = {
     "exists": (["fit", "source.arrow", "-y", "y", "-o", "model.safetensors"], "exists", "--force"),
     "folder": (["fit", "source.arrow", "-y", "y", "-o", "no/such/m"], "does not exist", "create it"),
     "out is folder": (["fit", "source.arrow", "-y", "y", "-o", "."], "is a folder", "file name"),
-    "unknown class": (["adapt", "model.safetensors", "target.arrow", "-y", "other", "-o", "a"], "[5, 6]", "--new-cl"),
+    "unknown class": (
+        ["adapt", "model.safetensors", "target.arrow", "-y", "other", "-o", "a"], "[5, 6]", "with --new-classes,",
+    ),
     "new without labels": (
-        ["adapt", "model.safetensors", "--unlabeled", "target.arrow", "--new-classes", "-o", "a"], "labels", "TARGET"),
+        ["adapt", "model.safetensors", "--unlabeled", "target.arrow", "--new-classes", "-o", "a"],
+        "--new-classes", "TARGET",
+    ),
     "no label": (["adapt", "model.safetensors", "target.arrow", "-o", "a"], "--label", "--unlabeled"),
     "adapt adapted": (["adapt", "adapted.safetensors", "target.arrow", "-y", "y", "-o", "a"], "Linear", "fit"),
     "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "not a model", "MODEL TABLE"),

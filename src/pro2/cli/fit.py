@@ -182,9 +182,8 @@ def _from_moments(paths: list[Path], params: dict[str, Any]) -> tuple[ProjectAnd
     total = parts[0]
     for path, part in zip(paths[1:], parts[1:]):
         if part.width != total.width:
-            raise ValueError(
-                f"{path} has moments of width {part.width}, {paths[0]} of {total.width}: not one embedding"
-            )
+            widths = f"{path} has moments of width {part.width}, {paths[0]} of {total.width}"
+            raise ValueError(f"{widths}: not one embedding")
         total = total + part
     with working(f"learning from {len(parts)} files of moments"):
         model = ProjectAndProbe.from_moments(total, **params)
@@ -238,9 +237,8 @@ def _from_head(path: Path, names: list[str] | None, table: EmbeddingTable, param
     head = read_head(path)
     order = head.classes if names is None else names
     if order is None:
-        raise ValueError(
-            f"{path} does not say which classes its {len(head.weight)} outputs are: give --classes A,B,..."
-        )
+        n = len(head.weight)
+        raise ValueError(f"{path} does not say which classes its {n} outputs are: give --classes A,B,...")
     if len(order) != len(head.weight) and (len(order), len(head.weight)) != (2, 1):
         raise ValueError(f"--classes names {len(order)} classes, {path} has {len(head.weight)} outputs")
     if head.weight.shape[1] != table.width:

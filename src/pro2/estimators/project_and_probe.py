@@ -232,8 +232,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
         if rest is not None and self._is_default() and X_val is None:
             X_unlabeled = _stacked(rest, X_unlabeled, self)
-        model = with_new_classes(self, y) if new_classes == "allow" else self
-        return SourceTargetClassifier.adapt(model, X, y, weight, X_val=X_val, y_val=y_val, X_unlabeled=X_unlabeled)
+        model: ProjectAndProbe = with_new_classes(self, y) if new_classes == "allow" else self
+        extra = {"X_val": X_val, "y_val": y_val, "X_unlabeled": X_unlabeled}
+        return SourceTargetClassifier.adapt(model, X, y, weight, **extra)
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""

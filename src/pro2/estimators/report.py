@@ -61,8 +61,9 @@ class AdaptationReport:
     n_labels : int
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
-        Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is assumed
-        to have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says why.
+        Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
+        assumed to have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says
+        why.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
