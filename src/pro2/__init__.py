@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "ProjectAndProbe": "pro2.estimators",
     "Projection": "pro2.estimators",
+    "MultiLabelProjectAndProbe": "pro2.estimators.multilabel",
     "PriorFamily": "pro2.linalg.priors",
     "Probe": "pro2.estimators",
     "ProbeBank": "pro2.estimators.bank",

@@ -166,3 +166,21 @@ class TestUnlabeled:
     def test_rows_to_label_first_need_no_source(self, case):
         model = ProjectAndProbe.from_unlabeled(case[3][0], NAMES[: case[0]])
         assert len(set(pro2.suggest_labels(model, case[3][0], 6))) == 6
+
+
+def test_tensors_stay_tensors_and_agree(case, head):
+    torch = pytest.importorskip("torch")
+    K, _, few, (X, _) = case
+    new = np.where(np.arange(len(few[1])) % 3 == 0, "zoo", few[1])
+    starts = {
+        "head": lambda rows: ProjectAndProbe.from_head(head.coef_, head.intercept_, head.classes_, rows),
+        "unlabeled": lambda rows: ProjectAndProbe.from_unlabeled(rows, NAMES[:K]),
+    }
+    for start in starts.values():
+        tensors, arrays = start(torch.from_numpy(X)), start(X)
+        assert isinstance(tensors.coef_, torch.Tensor)
+        one = tensors.adapt(torch.from_numpy(few[0]), new, new_classes="allow")
+        other = arrays.adapt(few[0], new, new_classes="allow")
+        assert isinstance(one.coef_, torch.Tensor)
+        np.testing.assert_allclose(one.coef_.numpy(), other.coef_, atol=1e-6)
+        assert one.report_.source_accuracy == pytest.approx(other.report_.source_accuracy)

@@ -271,6 +271,39 @@ class SourcePrior:
         return a * Z + ((Z @ xp.matrix_transpose(self.components)) * (b - a)) @ self.components
 
 
+def two_class_prior(
+    *, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, components: Array, along: Array,
+    squares: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
+) -> SourcePrior:  # fmt: skip
+    """From what is known of two equally common classes about their midpoint.
+
+    heads are discriminants (D,), noise their variances within classes, signal their differences between the means;
+    along (d,) are variances along the components, and squares is the sum of the squared eigenvalues of the covariance.
+    """
+    xp = array_namespace(centre)
+    signs = xp.asarray([[1.0, -1.0], [-1.0, 1.0]], dtype=centre.dtype, device=device(centre))
+    each = [(0.25 * n * signs, 0.25 * s * signs) for n, s in zip(noise, signal)]
+    sizes = [_margin(*pair) for pair in each]
+    total = float(xp.sum(variance))
+    made = xp.stack([h / size if size > 0 else 0.0 * h for h, size in zip(heads, sizes)])[:, None, :]
+    return SourcePrior(
+        family=family,
+        name=name,
+        n_classes=2,
+        scale=scale,
+        centre=centre,
+        variance=variance,
+        components=components,
+        heads=made,
+        offsets=0.0 * made[:, :, 0],
+        natural=tuple(_calibration(*pair) * size for pair, size in zip(each, sizes)),
+        accuracy=tuple(_accuracy(*pair) for pair in each),
+        dims=max(1.0, total**2 / squares) if squares > 0 else 1.0,
+        unit=_unit(2),
+        ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
+    )
+
+
 def spread_classes(scores: Array, places: Sequence[int], n_classes: int) -> Array:
     """Logits or their coefficients (R, K', ...) of a source as (R, n_classes, ...): zero for classes it does not have.
 

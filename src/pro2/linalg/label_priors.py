@@ -1,0 +1,100 @@
+"""Priors of many yes-or-no labels of the same rows from one factorisation.
+
+The within-class covariance of a label differs from the total covariance T by rank one, T - p (1 - p) d d' with d the
+difference of its class means, so (within + r I)^-1 d is a multiple of (T + r I)^-1 d. In the eigenvectors of T that is
+a division, and so is every step towards the label's ranked directions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pro2.linalg.bases import EXHAUSTED
+from pro2.linalg.priors import PriorFamily, SourcePrior, two_class_prior
+
+
+class Spectrum(NamedTuple):
+    """Total covariance of rows divided by `scale` (D,): eigenvalues (D,), eigenvectors (D, D) in columns, diagonal."""
+
+    scale: np.ndarray
+    values: np.ndarray
+    vectors: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def of(cls, covariance: np.ndarray, scale: np.ndarray) -> Spectrum:
+        scaled = covariance / (scale[:, None] * scale[None, :])
+        values, vectors = np.linalg.eigh(scaled)
+        return cls(scale, np.maximum(values, 0.0), vectors, np.diagonal(scaled).copy())
+
+
+class LabelMeans(NamedTuple):
+    """Class means (2, D) of one label on raw rows, and the share of rows that have it."""
+
+    mean: np.ndarray
+    share: float
+
+
+def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridge: float, name: str) -> SourcePrior:
+    """What `SourcePrior.from_moments` would give for this label, without a factorisation of its own."""
+    mean = label.mean / spectrum.scale
+    d = mean[1] - mean[0]
+    e = spectrum.vectors.T @ d
+    c = label.share * (1.0 - label.share)
+    level = float(np.mean(spectrum.variance - c * d * d)) or 1.0  # mean variance within classes
+    heads = [_along(spectrum, e, c, r * level) for r in family.ridges]
+    n = min(family.n_ranked, len(d))
+    Q = _krylov(spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0), e, n)
+    more = 0.25 - c  # classes are taken as equally common: more lies between them
+    return two_class_prior(
+        family=family,
+        name=name,
+        scale=spectrum.scale,
+        centre=mean.mean(axis=0),
+        variance=spectrum.variance + more * d * d,
+        components=Q @ spectrum.vectors.T,
+        along=(Q * Q) @ spectrum.values + more * (Q @ e) ** 2,
+        squares=float(np.sum(spectrum.values**2) + 2 * more * (e * e) @ spectrum.values + (more * (e @ e)) ** 2),
+        heads=[spectrum.vectors @ v for v, _, _ in heads],
+        noise=[noise for _, noise, _ in heads],
+        signal=[signal for _, _, signal in heads],
+    )
+
+
+def label_head(spectrum: Spectrum, label: LabelMeans, ridge: float) -> tuple[np.ndarray, float]:
+    """The label's linear discriminant on raw rows, as `discriminant_head` has it: coef (D,), intercept."""
+    mean = label.mean / spectrum.scale
+    level = max(ridge, 1e-10) * (float(spectrum.variance.mean()) or 1.0)
+    e = spectrum.vectors.T @ (mean[1] - mean[0])
+    v, _, _ = _along(spectrum, e, label.share * (1.0 - label.share), level)
+    coef = spectrum.vectors @ v
+    odds = np.log(max(label.share, 1e-12)) - np.log(max(1.0 - label.share, 1e-12))
+    return coef / spectrum.scale, float(odds - 0.5 * coef @ (mean[0] + mean[1]))
+
+
+def _along(spectrum: Spectrum, e: np.ndarray, c: float, ridge: float) -> tuple[np.ndarray, float, float]:
+    """w = (within + ridge I)^-1 d in eigenvectors (Sherman & Morrison 1950), its variance within classes, and w'd."""
+    u = e / (spectrum.values + ridge)
+    w = u / (1.0 - c * float(e @ u))
+    signal = float(w @ e)
+    return w, float((w * w) @ spectrum.values) - c * signal**2, signal
+
+
+def _krylov(denominator: np.ndarray, e: np.ndarray, n: int) -> np.ndarray:
+    """Orthonormalised M e, M^2 e, ... for the diagonal M = 1 / denominator; fewer than n rows when exhausted."""
+    Q = np.empty((n, len(e)))
+    v = e / denominator
+    if not v.any():  # classes with the same mean: no direction is better than another
+        return np.eye(1, len(e))
+    for i in range(n):
+        v = v / np.sqrt(v @ v)
+        for _ in range(2):
+            v = v - (Q[:i] @ v) @ Q[:i]
+        left = np.sqrt(v @ v)
+        if left <= EXHAUSTED:
+            return Q[:i]
+        Q[i] = v / left
+        v = Q[i] / denominator
+    return Q
