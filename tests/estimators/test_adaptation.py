@@ -11,7 +11,6 @@ from pro2 import ProjectAndProbe
 from pro2.linalg.priors import PriorFamily
 
 
-
 def make_data(n_classes=2, N=900, D=16, seed=0, labels=None):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, N)
