@@ -204,7 +204,11 @@ class TestClassShift:
 
     def test_auto_goes_by_how_equal_counts_are(self):
         np.testing.assert_allclose(self.shift([8, 8]).shares, self.shift([8, 8], "by_class").shares)
-        np.testing.assert_allclose(self.shift([2, 40]).shares, self.shift([2, 40], "random").shares, atol=1e-6)
+        np.testing.assert_allclose(self.shift([90, 900]).shares, self.shift([90, 900], "random").shares, atol=0.02)
+
+    def test_auto_believes_the_shares_of_many_labels_more_than_those_of_few(self):
+        asked, few, many = (self.shift(*a).shares[0] for a in (([5, 5], "by_class"), ([1, 8],), ([40, 320],)))
+        assert 1 / 9 < many < few < asked
 
     def test_auto_is_continuous_in_the_weights(self):
         a, b = self.shift([8, 8]), self.shift([8, 8 * (1 + 1e-6)])

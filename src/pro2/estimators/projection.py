@@ -222,7 +222,8 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 def input_scale(variance: Array, scale: str | None) -> Array:
     """What each feature is divided by, (D,); never near zero."""
     xp = array_namespace(variance)
-    sd = xp.sqrt(xp.clip(variance, 0.0, None))
+    variance = xp.clip(variance, 0.0, None)  # that of equal rows may round to less
+    sd = xp.sqrt(variance)
     if scale in (None, "unit"):
         return xp.ones_like(sd)
     level = xp.sqrt(xp.mean(variance)) if scale == "global" else SCALE_FLOOR * xp.mean(sd)

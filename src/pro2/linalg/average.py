@@ -26,6 +26,7 @@ GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not c
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
 
 
+SHARES_WORTH = 16.0  # labels that the assumed class shares are worth where it is not known how labels were drawn
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -177,7 +178,9 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
     by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
     by_class = float(np.exp(-2.0 * chi2 / (K - 1))) if by_class is None else by_class
-    assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(labeled))
+    # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
+    found = (counts + SHARES_WORTH * asked) / (counts.sum() + SHARES_WORTH) if sampling == "auto" else labeled
+    assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
     assumed /= assumed.sum()
     return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
 

@@ -119,7 +119,7 @@ class SourcePrior:
     unit : float
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
         probability e / (1 + e). Centres have size unit^2 because the best of the others counts, not their mean; prior
-        variances have a factor of the root of `unit`.
+        variances have a factor `unit`.
     ranked_variance : float
         Sum over ranked features of k^-decay times their variance.
     """
@@ -150,18 +150,19 @@ class SourcePrior:
             raise ValueError(f"moments have {K} class: priors need a source with at least two classes.")
         scaled = _equal_classes(moments.scaled(scale))
         centre, within = xp.mean(scaled.mean, axis=0), scaled.within_covariance()
-        level = float(xp.mean(xp.linalg.diagonal(within))) or 1.0
+        level = max(float(xp.mean(xp.linalg.diagonal(within))), 0.0) or 1.0
         unit = _unit(K)
         made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
         second = within + _between(scaled, centre)
         along = xp.sum((components @ second) * components, axis=1)
+        along = xp.maximum(along, 0.0 * along)
         return cls(
             family=family,
             name=name,
             n_classes=K,
             scale=scale,
             centre=centre,
-            variance=xp.linalg.diagonal(second),
+            variance=xp.maximum(xp.linalg.diagonal(second), 0.0 * centre),  # that of equal rows may round to less
             components=components,
             heads=xp.stack([h.coef for h in made]),
             offsets=xp.stack([h.intercept for h in made]),
@@ -226,7 +227,7 @@ class SourcePrior:
 
     def precision(self, member: Member) -> float:
         """1 / v, for each class half the variance of a difference of two."""
-        v = math.sqrt(self.unit) * member.reach * math.sqrt(self.dims)
+        v = self.unit * member.reach * math.sqrt(self.dims)
         return (1.0 if self.n_classes == 2 else 2.0) / v
 
     def centre_size(self, member: Member) -> float:
