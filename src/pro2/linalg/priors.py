@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
-from scipy.special import erfc
 
-from pro2.linalg import lapack
-from pro2.linalg.moments import Array, Moments, host
+from pro2.linalg import gaussian, lapack
+from pro2.linalg.moments import Array, Moments
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ def two_class_prior(
     xp = array_namespace(centre)
     signs = xp.asarray([[1.0, -1.0], [-1.0, 1.0]], dtype=centre.dtype, device=device(centre))
     each = [(0.25 * n * signs, 0.25 * s * signs) for n, s in zip(noise, signal)]
-    sizes = [_margin(*pair) for pair in each]
+    sizes = [gaussian.margin(*pair) for pair in each]
     total = float(xp.sum(variance))
     made = xp.stack([h / size if size > 0 else 0.0 * h for h, size in zip(heads, sizes)])[:, None, :]
     return SourcePrior(
@@ -296,8 +295,8 @@ def two_class_prior(
         components=components,
         heads=made,
         offsets=0.0 * made[:, :, 0],
-        natural=tuple(_calibration(*pair) * size for pair, size in zip(each, sizes)),
-        accuracy=tuple(_accuracy(*pair) for pair in each),
+        natural=tuple(gaussian.calibration(*pair) * size for pair, size in zip(each, sizes)),
+        accuracy=tuple(gaussian.accuracy(*pair) for pair in each),
         dims=max(1.0, total**2 / squares) if squares > 0 else 1.0,
         unit=_unit(2),
         ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
@@ -351,55 +350,11 @@ def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: 
     V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
     b = xp.concat([-0.5 * intercept, 0.5 * intercept]) if len(moments.classes) == 2 else intercept
     noise, at = V @ within @ xp.matrix_transpose(V), M @ xp.matrix_transpose(V) + b
-    size = _margin(noise, at)
+    size = gaussian.margin(noise, at)
     scale = target / size if size > 0 else 0.0
-    return _Head(coef * scale, intercept * scale, _calibration(noise, at) * size / target, _accuracy(noise, at))
-
-
-def _margin(noise: Array, at: Array) -> float:
-    """Root mean square over source rows of the logit of the true class minus the mean of the others.
-
-    noise (K, K) is the covariance of the logits within classes, at (K, K) their mean in each class (rows).
-    """
-    xp = array_namespace(at)
-    n = at.shape[0]
-    own = xp.linalg.diagonal(at)
-    rest = (xp.sum(at, axis=1) - own) / (n - 1.0)
-    D = (n * xp.eye(n, dtype=at.dtype, device=device(at)) - 1.0) / (n - 1.0)  # own minus the mean of the others
-    variance = xp.sum((D @ noise) * D, axis=1)
-    return math.sqrt(max(float(xp.mean(variance + (own - rest) ** 2)), 0.0))
-
-
-def _calibration(noise: Array, at: Array) -> float:
-    """What a head must be multiplied by to be calibrated on a Gaussian source: 1 for the unpenalised discriminant.
-
-    Along the difference v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over
-    pairs of classes, with the overlap exp(-d^2 / 8) of the pair as weight: pairs that are never confused do not matter.
-    """
-    xp = array_namespace(at)
-    noise, signal = _between_pairs(xp, noise), _between_pairs(xp, at)
-    pairs = noise > 0
-    far = xp.where(pairs, signal**2 / (8.0 * xp.where(pairs, noise, xp.ones_like(noise))), xp.zeros_like(noise))
-    near = xp.min(xp.where(pairs, far, xp.full_like(far, float("inf"))))
-    overlap = xp.where(pairs, xp.exp(xp.where(pairs, near - far, 0.0 * far)), xp.zeros_like(noise))
-    total = float(xp.sum(overlap * noise))
-    return float(xp.sum(overlap * signal)) / total if total > 0 else 1.0
-
-
-def _between_pairs(xp: Any, A: Array) -> Array:
-    """A[c, c] + A[k, k] - A[c, k] - A[k, c] for all pairs of classes."""
-    own = xp.linalg.diagonal(A)
-    return own[:, None] + own[None, :] - A - xp.matrix_transpose(A)
-
-
-def _accuracy(noise: Array, at: Array) -> float:
-    """Accuracy on a Gaussian source: one minus the mean over classes of the sum of pairwise errors."""
-    noise, at = host(noise), host(at)
-    n = len(at)
-    own = noise.diagonal()
-    spread = (own[:, None] + own[None, :] - 2.0 * noise).clip(1e-300) ** 0.5
-    wrong = 0.5 * erfc((at.diagonal()[:, None] - at) / spread / math.sqrt(2.0))
-    return float(min(1.0, max(1.0 / n, 1.0 - (wrong.sum() - wrong.diagonal().sum()) / n)))
+    return _Head(
+        coef * scale, intercept * scale, gaussian.calibration(noise, at) * size / target, gaussian.accuracy(noise, at)
+    )
 
 
 def _between(moments: Moments, centre: Array) -> Array:
