@@ -255,7 +255,8 @@ def main() -> None:
     ]
     show(Console(width=150), pages)
     if args.out:
-        command = f"python benchmarks/adapt_cells.py DATA --seeds {args.seeds}"
+        some = "" if args.tasks == list(TASKS) else f" --tasks {' '.join(args.tasks)}"
+        command = f"python benchmarks/adapt_cells.py DATA --seeds {args.seeds}{some}"
         write_page(args.out, pages, command, "Adaptation without tuning, cell by cell")
 
 
