@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import signal
 import sys
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,13 +88,26 @@ def label(
 
 def run(page: Page, folder: Path, people: list[str], host: str, made: bool, browser: bool) -> None:
     """Say the address and serve until Ctrl-C, which is the ordinary end."""
-    with contextlib.suppress(KeyboardInterrupt):
+    with interrupting(page):
         greet(page, folder, people, host, made)
         if browser:
             webbrowser.open(page.of(people[0]))
         page.serve()
     n = len(page.desk.session.board.labels)
     typer.echo(f"{count(n, 'label')} {'is' if n == 1 else 'are'} saved; run the same command to go on")
+
+
+@contextlib.contextmanager
+def interrupting(page: Page) -> Iterator[None]:
+    """Ctrl-C stops the page from the first line printed on.
+
+    A KeyboardInterrupt would be lost if it came inside a callback that must not raise, a weak reference's for one.
+    """
+    before = signal.signal(signal.SIGINT, lambda *_: page.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def check_token(token: str) -> None:

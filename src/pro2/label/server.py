@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -66,22 +66,23 @@ class Page:
     changes: Changes
     app: Any
     _socket: socket.socket
-    _server: _Server | None = None
+    _server: _Server = field(init=False)
 
-    def serve(self) -> None:
-        """Answer requests until the process is interrupted or `stop` is called."""
+    def __post_init__(self) -> None:
         config = uvicorn.Config(
             self.app, log_level="warning", access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _Server(config, self.desk)
+
+    def serve(self) -> None:
+        """Answer requests until the process is interrupted or `stop` is called, now or before."""
         with pillow_guard():
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Let `serve` return; from another thread."""
-        if self._server is not None:
-            self._server.should_exit = True
+        """Let `serve` return; from another thread or a signal's handler."""
+        self._server.should_exit = True
 
     def of(self, annotator: str) -> str:
         """The address for one person."""
