@@ -24,24 +24,12 @@ SAMPLE = 1024  # rows that give the shift of a block
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Class weights, class means and pooled within-class scatter of a labelled set of rows.
+    """Class weights, class means and pooled within-class scatter of a labelled set of rows; all float64."""
 
-    Attributes
-    ----------
-    classes : tuple of str or int
-        Labels in sorted order, length K.
-    weight : array (K,)
-        Sum of sample weights of each class (row counts when unweighted).
-    mean : array (K, D)
-        Class means.
-    scatter : array (D, D)
-        Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
-    """
-
-    classes: tuple[Any, ...]
-    weight: Array
-    mean: Array
-    scatter: Array
+    classes: tuple[Any, ...]  # K labels in sorted order
+    weight: Array  # (K,) sums of sample weights, row counts when unweighted
+    mean: Array  # (K, D)
+    scatter: Array  # (D, D) sum over rows of (x - class mean)(x - class mean)'
 
     @classmethod
     def from_arrays(
