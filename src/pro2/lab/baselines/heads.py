@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from array_api_compat import array_namespace
 
 from pro2.estimators.probe import best_candidate, penalty_grid
-from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, logits, picked
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import loo_loss, loo_path
@@ -105,6 +106,7 @@ class SourceLogitProbe(ProbeBaseline):
         return xp.concat([Z, Z @ xp.matrix_transpose(coef)], axis=1)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HeadInterpolation(ProbeBaseline):
     """(1 - mix) * source head + mix * target head, both on all features.
 
@@ -120,15 +122,7 @@ class HeadInterpolation(ProbeBaseline):
     Wortsman et al., "Robust fine-tuning of zero-shot models" (WiSE-FT), CVPR 2022.
     """
 
-    def __init__(
-        self,
-        mix: float | str = "auto",
-        l2: float | str = "auto",
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-    ):
-        super().__init__(l2, ridge, scale)
-        self.mix = mix
+    mix: float | str = "auto"
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         grid = MIX_GRID if self.mix == "auto" else (check_share("mix", self.mix),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from sklearn.utils import check_random_state
 from pro2.estimators.contract import like_rows
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
-from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.lab.baselines.directions import alignment_rows, lda_rows, pca_rows, pls_rows, random_rows, shared_random_rows
 from pro2.lab.baselines.scaled import ScaledBaseline
 from pro2.lab.baselines.source import Source
@@ -20,6 +20,7 @@ from pro2.linalg.moments import Array
 TRAINED_SIZE = 64  # features of the jointly trained baselines: each costs as much as a classifier on all source rows
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BasisProbe(ScaledBaseline):
     """fit: `directions` from the source; adapt: the exact probe on the first features along them.
 
@@ -31,20 +32,10 @@ class BasisProbe(ScaledBaseline):
 
     grid = ("n_features", "l2")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-        l2: float | str = "auto",
-        n_features: int | str = "auto",
-        random_state: Any = None,
-    ):
-        super().__init__(ridge, scale)
-        self.n_components = n_components
-        self.l2 = l2
-        self.n_features = n_features
-        self.random_state = random_state
+    n_components: int | None = None
+    l2: float | str = "auto"
+    n_features: int | str = "auto"
+    random_state: Any = None
 
     def directions(self, source: Source, size: int) -> Array:
         """The first `size` directions (size, D) in the scaled space."""
@@ -172,6 +163,7 @@ class UnconstrainedProbe(BasisProbe):
         )  # fmt: skip
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GradientAlignmentProbe(UnconstrainedProbe):
     """Features trained on the source label with a penalty on the alignment of their input gradients (Teney et al.).
 
@@ -197,18 +189,7 @@ class GradientAlignmentProbe(UnconstrainedProbe):
 
     nested = False
 
-    def __init__(
-        self,
-        alignment: float = 1.0,
-        n_components: int | None = None,
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-        l2: float | str = "auto",
-        n_features: int | str = "auto",
-        random_state: Any = None,
-    ):
-        super().__init__(n_components, ridge, scale, l2, n_features, random_state)
-        self.alignment = alignment
+    alignment: float = 1.0
 
     def directions(self, source: Source, size: int) -> Array:
         return self._train(source, size, self.alignment)

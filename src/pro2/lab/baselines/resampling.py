@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from sklearn.utils import check_random_state
 
 from pro2.estimators.contract import take_rows
 from pro2.estimators.linear import LinearClassifier
-from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share
 from pro2.lab.baselines.source import Source
 from pro2.linalg.moments import Array, host
@@ -34,6 +34,7 @@ class SourceRowsBaseline(ProbeBaseline):
         return self._probe(Z, codes, weight, val)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class JointTraining(SourceRowsBaseline):
     """One L2 logistic regression on source and target rows together.
 
@@ -51,15 +52,8 @@ class JointTraining(SourceRowsBaseline):
     Daume III, "Frustratingly easy domain adaptation", ACL 2007 (its ALL and WEIGHTED baselines).
     """
 
-    def __init__(
-        self,
-        target_share: float = 0.5,
-        l2: float | str = 1.0,
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-    ):
-        super().__init__(l2, ridge, scale)
-        self.target_share = target_share
+    target_share: float = 0.5
+    l2: float | str = 1.0
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         xp = array_namespace(Z)
@@ -71,6 +65,7 @@ class JointTraining(SourceRowsBaseline):
         return self._probe_rows(rows, xp.concat([codes_source, codes]), both, val)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MixPro(SourceRowsBaseline):
     """Linear probe on mixtures (1 - mix) * source row + mix * target row of the same class.
 
@@ -94,19 +89,10 @@ class MixPro(SourceRowsBaseline):
     embeddings", ICML 2024.
     """
 
-    def __init__(
-        self,
-        mix: float = 0.5,
-        n_mixtures: int | None = None,
-        l2: float | str = 0.1,
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-        random_state: Any = None,
-    ):
-        super().__init__(l2, ridge, scale)
-        self.mix = mix
-        self.n_mixtures = n_mixtures
-        self.random_state = random_state
+    mix: float = 0.5
+    n_mixtures: int | None = None
+    l2: float | str = 0.1
+    random_state: Any = None
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         xp = array_namespace(Z)
@@ -134,6 +120,7 @@ class MixPro(SourceRowsBaseline):
         return first, second
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DeepFeatureReweighting(ScaledBaseline):
     """DFR as published: standardise, balance the groups, L1 logistic regression, average of several refits.
 
@@ -157,18 +144,9 @@ class DeepFeatureReweighting(ScaledBaseline):
     2023.
     """
 
-    def __init__(
-        self,
-        l1: float = 0.05,
-        n_refits: int = 10,
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-        random_state: Any = None,
-    ):
-        super().__init__(ridge, scale)
-        self.l1 = l1
-        self.n_refits = n_refits
-        self.random_state = random_state
+    l1: float = 0.05
+    n_refits: int = 10
+    random_state: Any = None
 
     def adapt(
         self,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.estimators.contract import take_rows
-from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.lab.baselines.scaled import Head, ProbeBaseline, Validation, check_share, logits
 from pro2.linalg.moments import Array, host
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AutomaticFeatureReweighting(ProbeBaseline):
     """AFR: the head is fitted again with weights exp(-gamma p), p the source head's probability of the true class.
 
@@ -30,15 +32,7 @@ class AutomaticFeatureReweighting(ProbeBaseline):
     2023.
     """
 
-    def __init__(
-        self,
-        gamma: float = 4.0,
-        l2: float | str = "auto",
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-    ):
-        super().__init__(l2, ridge, scale)
-        self.gamma = gamma
+    gamma: float = 4.0
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         if isinstance(self.gamma, str) or not 0 <= self.gamma < float("inf"):
@@ -54,6 +48,7 @@ class AutomaticFeatureReweighting(ProbeBaseline):
         return self._probe(Z, codes, share, val, prior=head[0])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SelectiveFinetuning(ProbeBaseline):
     """SELF, by misclassification: the head is fitted again on the rows of which the source head is least right.
 
@@ -74,15 +69,7 @@ class SelectiveFinetuning(ProbeBaseline):
     2023.
     """
 
-    def __init__(
-        self,
-        share: float = 0.5,
-        l2: float | str = "auto",
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-    ):
-        super().__init__(l2, ridge, scale)
-        self.share = share
+    share: float = 0.5
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         head = self._source_scaled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
@@ -19,6 +20,7 @@ Head = tuple[Array, Array]
 Validation = tuple[Array, Array] | None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ScaledBaseline(SourceTargetClassifier):
     """fit: input scaling and a source head (shrunk discriminant); adapt: `_adapt_scaled` on scaled target rows.
 
@@ -35,9 +37,8 @@ class ScaledBaseline(SourceTargetClassifier):
     grid: ClassVar[tuple[str, ...]] = ()
     nested: ClassVar[bool] = True
 
-    def __init__(self, ridge: float = DEFAULT_RIDGE, scale: str | None = "standard"):
-        self.ridge = ridge
-        self.scale = scale
+    ridge: float = DEFAULT_RIDGE
+    scale: str | None = "standard"
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> Head:
         if isinstance(self.ridge, str) or not 0 <= self.ridge < float("inf"):
@@ -103,12 +104,11 @@ class ScaledBaseline(SourceTargetClassifier):
         raise NotImplementedError
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ProbeBaseline(ScaledBaseline):
     """Adds the exact L2 probe and its penalty."""
 
-    def __init__(self, l2: float | str = "auto", ridge: float = DEFAULT_RIDGE, scale: str | None = "standard"):
-        super().__init__(ridge, scale)
-        self.l2 = l2
+    l2: float | str = "auto"
 
     def _probe(self, Z: Array, codes: Array, weight: Array | None, val: Validation, prior: Array | None = None) -> Head:
         """Probe on all columns of Z; a penalty that is "auto" by validation or leave-one-out."""
