@@ -94,17 +94,24 @@ def _close(da: Any, x: Any, t: Any, missing: float) -> float:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
+def _factor_row(A: Any, j: int) -> float:
+    """Row j of the lower factor in place, from the rows above it; returns its pivot."""
+    for k in range(j):
+        x = A[j, k]
+        for m in range(k):
+            x -= A[j, m] * A[k, m]
+        A[j, k] = x * A[k, k]
+    d = A[j, j]
+    for m in range(j):
+        d -= A[j, m] * A[j, m]
+    return d
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
 def _factor(A: Any) -> bool:
     """Lower factor in place, with inverted diagonal."""
     for j in range(A.shape[0]):
-        for k in range(j):
-            x = A[j, k]
-            for m in range(k):
-                x -= A[j, m] * A[k, m]
-            A[j, k] = x * A[k, k]
-        d = A[j, j]
-        for m in range(j):
-            d -= A[j, m] * A[j, m]
+        d = _factor_row(A, j)
         if not d > 0:
             return False
         A[j, j] = 1 / np.sqrt(d)
@@ -241,20 +248,11 @@ def conjugate_step(
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _inner_factor(F: Any, root: Any, weak: Any) -> Any:
     """Lower factor of I + F S weak S F', float32, with inverted diagonal."""
-    k = F.shape[0]
     scaled = F * (root * np.sqrt(weak))
     C = np.dot(scaled, scaled.T)
-    for j in range(k):
+    for j in range(F.shape[0]):
         C[j, j] += np.float32(1)
-        for i in range(j):
-            v = C[j, i]
-            for m in range(i):
-                v -= C[j, m] * C[i, m]
-            C[j, i] = v * C[i, i]
-        v = C[j, j]
-        for m in range(j):
-            v -= C[j, m] * C[j, m]
-        C[j, j] = 1 / np.sqrt(max(v, np.float32(1e-6)))
+        C[j, j] = 1 / np.sqrt(max(_factor_row(C, j), np.float32(1e-6)))
     return C
 
 
