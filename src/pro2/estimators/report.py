@@ -152,15 +152,20 @@ class AdaptationReport:
             after = f"left-out accuracy {100 * self.accuracy:.1f} % ({low:.0f} to {high:.0f})"
             before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f} %"
             lines.append(f"{after}{before}; it expected {100 * self.confidence:.1f} %")
+        return "\n".join(lines + self.differences())
+
+    def differences(self) -> list[str]:
+        """Where the target differs from the source, a line for each thing that is known."""
+        lines = []
         if not math.isnan(self.agreement):
-            lines.append(f"gives the source head's answer on {100 * self.agreement:.0f} % of the labelled rows")
+            lines.append(f"it gives the source head's answer on {100 * self.agreement:.0f} % of the labelled rows")
         if not math.isnan(self.mean_shift):
             low, high = self.mean_shift_by_chance
             beyond = "further than" if self.mean_shift > high else "no further than"
             lines.append(
                 f"the target's mean is {beyond} chance would put it: {self.mean_shift:.1f} ({low:.1f} to {high:.1f})"
             )
-        return "\n".join(lines)
+        return lines
 
     def _counts(self) -> str:
         shown = [f"{name} {n}" for name, n in zip(self.classes, self.counts)]

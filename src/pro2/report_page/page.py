@@ -125,21 +125,12 @@ def _numbers(report: AdaptationReport) -> str:
 
 
 def _difference(report: AdaptationReport) -> str:
-    lines = []
-    if not math.isnan(report.agreement):
-        lines.append(f"It gives the source head's answer on {report.agreement:.0%} of the labelled rows.")
-    if not math.isnan(report.mean_shift):
-        low, high = report.mean_shift_by_chance
-        beyond = "further than" if report.mean_shift > high else "no further than"
-        lines.append(
-            f"The target's mean is {beyond} chance would put it: {report.mean_shift:.1f} where chance gives "
-            f"{low:.1f} to {high:.1f}."
-        )
+    lines = report.differences()
     if not math.isnan(report.effective_features):
-        lines.append(f"It uses {report.effective_features:.1f} ranked features in effect.")
+        lines.append(f"it uses {report.effective_features:.1f} ranked features in effect")
     if report.n_features is not None and report.l2 is not None:
-        lines.append(f"It is the paper's probe on {report.n_features} features, with l2 = {report.l2:.3g}.")
-    body = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        lines.append(f"it is the paper's probe on {report.n_features} features, with l2 = {report.l2:.3g}")
+    body = "".join(f"<li>{escape(line[0].upper() + line[1:])}.</li>" for line in lines)
     return _section("Where the target differs from the source", f"<ul>{body}</ul>") if lines else ""
 
 
