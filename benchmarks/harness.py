@@ -82,6 +82,16 @@ def _shown(value: Any) -> str:
         value, float) else str(value)  # fmt: skip
 
 
+def data_parser(description: str | None, seeds: int = 10) -> argparse.ArgumentParser:
+    """What every benchmark of accuracy on real data is told: where the data are, how many draws, where to write."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder with the real embeddings")
+    parser.add_argument("--out", type=Path, help="page to write")
+    parser.add_argument("--seeds", type=int, default=seeds, help="draws of labels")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    return parser
+
+
 def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[str, Any]]],
         options: Callable[[argparse.ArgumentParser], Any] = lambda parser: None) -> None:  # fmt: skip
     """Parse, measure, print, and with --write keep table and command under docs/benchmarks."""

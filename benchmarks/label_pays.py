@@ -1,6 +1,6 @@
 """Does labelling with `pro2 label` pay, and is the figure on the page true? Scripted people on real data.
 
-    python benchmarks/label_pays.py DATA_FOLDER [--out docs/results/label.md] [--runs 10] [--jobs 2] [--no-browser]
+    python benchmarks/label_pays.py DATA_FOLDER [--out docs/results/label.md] [--seeds 10] [--jobs 2] [--no-browser]
 
 A scripted person answers with the truth: folder names of the photographs, a column of the table for Waterbirds. All
 else is the session that the page uses: the same refits, the same share of random items, the same figures. The last
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import data_parser
 
 from pro2 import EmbeddingTable, ProjectAndProbe, load
 from pro2.label.events import Event
@@ -195,11 +196,7 @@ def page(rows: list[Row], browser: list[Row], runs: int, every: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = data_parser(__doc__)
     parser.add_argument("--every", type=int, default=1, help="labels between refits")
     parser.add_argument("--data", nargs="+", choices=(PHOTOGRAPHS, BIRDS), default=[PHOTOGRAPHS, BIRDS])
     parser.add_argument("--orders", nargs="+", choices=(SUGGESTED, RANDOM, MARGIN), default=[SUGGESTED, RANDOM, MARGIN])
@@ -209,7 +206,7 @@ def main() -> None:
     for name in args.data:
         task(name, args.folder)  # embedded and fitted before the processes start
     rows: list[Row] = []
-    work = list(product(args.data, args.orders, range(args.runs)))
+    work = list(product(args.data, args.orders, range(args.seeds)))
     with ProcessPoolExecutor(args.jobs) as pool:
         for found in pool.map(partial(run, folder=args.folder, every=args.every), work):
             rows += found
@@ -220,7 +217,7 @@ def main() -> None:
 
         where = task(PHOTOGRAPHS, args.folder)
         browser = label_in_browser(where, args.folder / "living_photos" / "target", STAGES)
-    text = page(rows, browser, args.runs, args.every)
+    text = page(rows, browser, args.seeds, args.every)
     print(text)
     if args.out is not None:
         args.out.write_text(text)

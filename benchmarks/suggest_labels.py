@@ -8,7 +8,6 @@ Half of each target (at most 1500 rows) is the unlabelled pool, the rest measure
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from harness import data_parser
 from real_tasks import CELEBA, Task, celeba, collages, waterbirds
 from sklearn.cluster import KMeans, kmeans_plusplus
 
@@ -180,11 +180,7 @@ def write(results: dict[tuple[str, str], np.ndarray], seeds: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = data_parser(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     args = parser.parse_args()
     results: dict[tuple[str, str], list[np.ndarray]] = {}
