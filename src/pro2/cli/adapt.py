@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import (
-    AsJson,
-    Embedding,
-    Force,
-    Labels,
-    ModelFile,
-    Verify,
-    Where,
-    check_out,
-    check_table,
-    facts,
-    labelled_rows,
-    load_estimator,
-    number_or_auto,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, facts, labelled_rows, load_estimator, number_or_auto, rows_for, tell, working
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -41,18 +25,18 @@ class Sampling(enum.StrEnum):
 
 
 def adapt(
-    model: ModelFile,
+    model: options.ModelFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Adapted classifier to write, e.g. adapted.safetensors.")],
     target: Annotated[Path | None, typer.Argument(help="Table of target rows; a handful of labels is enough.")] = None,
     label: Annotated[
         str | None, typer.Option("--label", "-y", help="Column of the label, in --labels or else in TARGET.")
     ] = None,
-    labels: Labels = None,
-    where: Where = None,
+    labels: options.Labels = None,
+    where: options.Where = None,
     unlabeled: Annotated[Path | None, typer.Option(help="Table of target rows without labels.")] = None,
     validation: Annotated[Path | None, typer.Option(help="Table of labelled target rows to choose by.")] = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
     l2: Annotated[str | None, typer.Option(help="Penalty instead of the model's, a number, auto or loo.")] = None,
     n_features: Annotated[
         str | None, typer.Option(help="Features instead of the model's, a number, auto or loo.")
@@ -63,8 +47,8 @@ def adapt(
     new_classes: Annotated[
         bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")
     ] = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Adapt MODEL to a target with the labels of TARGET; its rows without a label are used as well.
 
@@ -88,9 +72,7 @@ def adapt(
         fitted.set_params(label_sampling=label_sampling.value)
 
     def rows(path: Path, where: str | None = None) -> EmbeddingTable:
-        table = open_table(path, where, embedding, verify)
-        check_table(fitted, table, path, force)
-        return table
+        return rows_for(fitted, path, where, embedding, verify, force)
 
     X, y, provenance = None, None, dict(fitted.provenance)
     extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}

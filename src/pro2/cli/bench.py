@@ -10,7 +10,8 @@ from pathlib import Path
 import typer
 
 import pro2
-from pro2.cli.journey import AsJson, tell
+from pro2.cli import options
+from pro2.cli.journey import tell
 
 NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks"}  # what benchmarks share
 
@@ -18,7 +19,7 @@ NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks"}  # what b
 def bench(
     context: typer.Context,
     name: str | None = typer.Argument(None, help="Which benchmark; without a name they are listed."),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure speed and accuracy side by side with the alternatives; options after NAME go to the benchmark."""
     folder = Path(pro2.__file__).resolve().parents[2] / "benchmarks"

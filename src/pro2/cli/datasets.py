@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli import options
 from pro2.cli.completion import complete_datasets
-from pro2.cli.journey import AsJson, tell
+from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from pro2.lab.datasets import DataSet
@@ -18,7 +19,7 @@ Name = Annotated[str, typer.Argument(help="Name of a data set, see `pro2 dataset
 
 
 @app.callback()
-def list_all(context: typer.Context, as_json: AsJson = False) -> None:
+def list_all(context: typer.Context, as_json: options.AsJson = False) -> None:
     """List the data sets."""
     if context.invoked_subcommand is not None:
         return
@@ -32,7 +33,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(name: Name, as_json: AsJson = False) -> None:
+def show(name: Name, as_json: options.AsJson = False) -> None:
     """Say how to obtain a data set and what its folder looks like."""
     from pro2.lab.datasets import get_dataset
 
@@ -46,7 +47,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 def check(
     name: Name,
     root: Annotated[Path, typer.Argument(help="Folder of the data set, or its parent.")],
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say exactly what is missing in a folder; exit status 1 if anything is."""
     from pro2.lab.datasets import get_dataset
@@ -84,7 +85,7 @@ def make(
     seed: Annotated[int, typer.Option(help="Equal seeds give equal files.")] = 0,
     n_source: Annotated[int, typer.Option(help="Collages in the source.")] = 51200,
     n_target: Annotated[int, typer.Option(help="Collages in each of the four targets.")] = 10240,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make the 4-way Collages from the official files of its four parts."""
     from pro2.lab.datasets.collage_maker import make_collages

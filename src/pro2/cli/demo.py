@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pro2.cli.journey import AsJson, tell
+from pro2.cli import options
+from pro2.cli.journey import tell
 
 WHAT = """Real digit images, four to a collage: in the source all four tell the class, in each of four targets only one.
 1. Learn ranked features from 2,000 labelled source rows.
@@ -33,7 +34,7 @@ def demo(
         bool, typer.Option("--label", help="Label real images in the browser (needs pro2\\[label,lite]).")
     ] = False,
     browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
 

@@ -7,38 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pro2.cli.journey import (
-    AsJson,
-    Embedding,
-    Force,
-    Label,
-    ModelFile,
-    TableFile,
-    Verify,
-    Where,
-    check_out,
-    check_table,
-    labelled_rows,
-    load_estimator,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
 
 if TYPE_CHECKING:
     from pro2.lab.theory import Diagnosis
 
 
 def diagnose(
-    model: ModelFile,
-    target: TableFile,
-    label: Label,
-    where: Where = None,
+    model: options.ModelFile,
+    target: options.TableFile,
+    label: options.Label,
+    where: options.Where = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
-    force: Force = False,
-    as_json: AsJson = False,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
     if figure is not None:
@@ -47,8 +32,7 @@ def diagnose(
     from pro2.lab.theory import plot_diagnosis
 
     fitted = load_estimator(model, "adapt", "diagnose")
-    table = open_table(target, where, embedding, verify)
-    check_table(fitted, table, target, force)
+    table = rows_for(fitted, target, where, embedding, verify, force)
     rows, y, rest = labelled_rows(table, target, label, classes=fitted.classes_)
     with working(f"looking at {len(rows)} rows"):
         found = look(fitted, rows.embeddings, y)

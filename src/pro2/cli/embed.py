@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pro2.cli import options
 from pro2.cli.completion import complete_backbones, complete_datasets
-from pro2.cli.journey import AsJson, tell
+from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ def embed(
     follow_links: Annotated[bool, typer.Option(help="Accept symbolic links that lead out of the root.")] = False,
     force: Annotated[bool, typer.Option(help="Replace the table; discard unfinished work of another run.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the short backbone names and stop.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Turn images or texts into an embedding table, once.
 

@@ -7,25 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import (
-    AdaptedFile,
-    AsJson,
-    Embedding,
-    Force,
-    Labels,
-    Spreadsheet,
-    TableFile,
-    Verify,
-    Where,
-    check_out,
-    check_table,
-    labelled_rows,
-    labels_of,
-    load_estimator,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, labelled_rows, labels_of, load_estimator, rows_for, tell, working
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,26 +21,26 @@ MATRIX = 12  # classes whose confusion matrix fits on a terminal
 
 
 def evaluate(
-    adapted: AdaptedFile,
-    table: TableFile,
+    adapted: options.AdaptedFile,
+    table: options.TableFile,
     label: Annotated[str | None, typer.Option("--label", "-y", help="Column of the label.")] = None,
-    labels: Labels = None,
+    labels: options.Labels = None,
     source: Annotated[
         Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
     ] = None,
-    where: Where = None,
+    where: options.Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write all groups, classes and confusions to this .csv.")
     ] = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
-    spreadsheet: Spreadsheet = True,
-    force: Force = False,
-    as_json: AsJson = False,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    spreadsheet: options.Spreadsheet = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure accuracy, calibration and the worst group on labelled rows of TABLE.
 
@@ -69,8 +52,7 @@ def evaluate(
         _check_csv(out, force)
     classifier = load_estimator(adapted, "predict", "evaluate")
     before = None if source is None else _source_head(source, classifier)
-    whole = open_table(table, where, embedding, verify)
-    check_table(classifier, whole, table, force)
+    whole = rows_for(classifier, table, where, embedding, verify, force)
     rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
     groups = _groups(rows, group) if group else None
     with working(f"evaluating {len(rows)} rows"):

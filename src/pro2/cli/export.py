@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pro2.cli.journey import AdaptedFile, AsJson, Replace, check_out, load_estimator, tell, working
+from pro2.cli import options
+from pro2.cli.journey import check_out, load_estimator, tell, working
 
 
 class Format(enum.StrEnum):
@@ -20,12 +21,12 @@ class Format(enum.StrEnum):
 
 
 def export(
-    adapted: AdaptedFile,
+    adapted: options.AdaptedFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")],
     format: Annotated[Format, typer.Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
     backbone: Annotated[Path | None, typer.Option(help="With onnx: backbone graph to attach to.")] = None,
-    force: Replace = False,
-    as_json: AsJson = False,
+    force: options.Replace = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights."""
     check_out(out, force)

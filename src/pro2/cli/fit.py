@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import (
-    AsJson,
-    Embedding,
-    Replace,
-    Verify,
-    Where,
-    check_out,
-    facts,
-    labelled_rows,
-    number_or_auto,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, facts, labelled_rows, number_or_auto, open_table, tell, working
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,9 +59,9 @@ def fit(
     classes: Annotated[
         str | None, typer.Option(help="Names of the classes, e.g. cat,dog; with --head in the order of the layer.")
     ] = None,
-    where: Where = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
     n_components: Annotated[int | None, typer.Option(help="Ranked features to learn; 128 or all by default.")] = None,
     solver: Annotated[
         Solver, typer.Option(help="Squared loss in closed form, log-loss, or the paper's.")
@@ -83,8 +71,8 @@ def fit(
     l2: Annotated[str, typer.Option(help="Penalty of the probe, a number, auto or loo.")] = "auto",
     n_features: Annotated[str, typer.Option(help="Features the probe may use, a number, auto or loo.")] = "auto",
     random_state: Annotated[int | None, typer.Option(help="Start of --solver adamw.")] = None,
-    force: Replace = False,
-    as_json: AsJson = False,
+    force: options.Replace = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Learn ranked features and a source classifier from a labelled SOURCE table.
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli import options
 from pro2.cli.errors import visible
-from pro2.cli.journey import AsJson, Embedding, near, open_table, tell, working
+from pro2.cli.journey import near, open_table, tell, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,8 @@ _WHAT = {
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, model, adapted classifier, exported head or results folder.")],
-    embedding: Embedding = None,
-    as_json: AsJson = False,
+    embedding: options.Embedding = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
     with working(f"reading {file}"):

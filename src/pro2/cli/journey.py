@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,42 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pro2.tables.embeddings import EmbeddingTable
-
-ModelFile = Annotated[Path, typer.Argument(help="Model file, made by `pro2 fit`.")]
-AdaptedFile = Annotated[
-    Path, typer.Argument(help="Adapted classifier, made by `pro2 adapt` (or a model: its source head).")
-]
-TableFile = Annotated[
-    Path,
-    typer.Argument(help="Embedding table: .arrow, .parquet, .csv, .npz, .safetensors, .npy, or a saved data set."),
-]
-Label = Annotated[str, typer.Option("--label", "-y", help="Column of the label; rows without one are left out.")]
-Labels = Annotated[
-    list[Path] | None,
-    typer.Option("--labels", help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable."),
-]
-Where = Annotated[
-    str | None, typer.Option("--where", "-w", help='Use these rows only, e.g. "split == 0 and y != place".')
-]
-Embedding = Annotated[
-    str | None,
-    typer.Option(help="Array or column of the embedding; for one column per dimension 'e*', e or e0:e1279."),
-]
-Verify = Annotated[
-    bool, typer.Option("--verify/--no-verify", help="Compare each table with its digest before it is used.")
-]
-Spreadsheet = Annotated[
-    bool,
-    typer.Option("--spreadsheet/--no-spreadsheet", help="In .csv, put ' before text that begins with = + - or @."),
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force", "-f", help="Replace the file at --out if it exists, and accept a table of another backbone."
-    ),
-]
-Replace = Annotated[bool, typer.Option("--force", "-f", help="Replace the file at --out if it exists.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 _COMMANDS = {
     "fit": [
@@ -187,6 +151,15 @@ def load_estimator(path: Path, needs: str, command: str) -> Any:
             "one classifier; use it from Python: pro2.load(...).predict(X, target=...)"
         )
     return estimator
+
+
+def rows_for(
+    estimator: Any, path: Path, where: str | None, embedding: str | None, verify: bool, force: bool
+) -> EmbeddingTable:
+    """The rows of a table file that `where` selects, of the width and backbone that the estimator takes."""
+    table = open_table(path, where, embedding, verify)
+    check_table(estimator, table, path, force)
+    return table
 
 
 def check_table(estimator: Any, table: EmbeddingTable, path: Path, force: bool) -> None:

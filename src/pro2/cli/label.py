@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import Embedding, Where, check_table, load_estimator, open_table
+from pro2.cli import options
+from pro2.cli.journey import check_table, load_estimator, open_table
 
 if TYPE_CHECKING:
     from pro2.label.outputs import Writer
@@ -34,8 +35,8 @@ def label(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the session, POOL-labels by default.")
     ] = None,
-    where: Where = None,
-    embedding: Embedding = None,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
     hide: Annotated[list[str] | None, typer.Option(help="Column not to show; may be given again.")] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", "-b", help="To embed with; the model's by default.")

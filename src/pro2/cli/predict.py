@@ -11,21 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import (
-    AdaptedFile,
-    AsJson,
-    Embedding,
-    Force,
-    Spreadsheet,
-    TableFile,
-    Verify,
-    Where,
-    check_out,
-    check_table,
-    load_estimator,
-    open_table,
-    tell,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, load_estimator, rows_for, tell
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -35,16 +22,16 @@ Batch = dict[str, list[Any]]
 
 
 def predict(
-    adapted: AdaptedFile,
-    table: TableFile,
+    adapted: options.AdaptedFile,
+    table: options.TableFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
     proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class.")] = False,
-    where: Where = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
-    spreadsheet: Spreadsheet = True,
-    force: Force = False,
-    as_json: AsJson = False,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    spreadsheet: options.Spreadsheet = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Predict the class of every row of TABLE."""
     writers: dict[str, Callable[[IO[bytes], Iterator[Batch]], None]] = {
@@ -57,8 +44,7 @@ def predict(
     from pro2.atomic import atomic_write
 
     classifier = load_estimator(adapted, "predict", "predict")
-    rows = open_table(table, where, embedding, verify)
-    check_table(classifier, rows, table, force)
+    rows = rows_for(classifier, table, where, embedding, verify, force)
     counts: dict[str, int] = {str(name): 0 for name in classifier.classes_.tolist()}
     batches = _progress(_batches(classifier, rows, proba, counts), len(rows))
     atomic_write(out, lambda file: writers[out.suffix.lower()](file, batches), force)

@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli.journey import (
-    AsJson,
-    Embedding,
-    Force,
-    Labels,
-    Verify,
-    check_out,
-    check_table,
-    labelled_rows,
-    load_estimator,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -36,14 +24,14 @@ def report(
     label: Annotated[
         str | None, typer.Option("--label", "-y", help="Column of the labels it was adapted with, in POOL or --labels.")
     ] = None,
-    labels: Labels = None,
+    labels: options.Labels = None,
     images: Annotated[Path | None, typer.Option(help="Folder with the pictures of the pool's rows.")] = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
     selection: Annotated[str | None, typer.Option(help="Of a folder: validation, oracle or support.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Of a folder: write NAME.md with pictures there, too.")] = None,
-    force: Force = False,
-    as_json: AsJson = False,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about PATH.
 
@@ -78,8 +66,7 @@ class _Rows:
         """Arguments of `write_report_page`."""
         if self.pool is None:
             return {}
-        table = open_table(self.pool, None, self.embedding, self.verify)
-        check_table(adapted, table, self.pool, force)
+        table = rows_for(adapted, self.pool, None, self.embedding, self.verify, force)
         if not (self.label or self.labels):
             return {"pool": table, "images": self.images}
         few, y, rest = labelled_rows(table, self.pool, self.label, self.labels, adapted.classes_)

@@ -7,44 +7,29 @@ from typing import Annotated
 
 import typer
 
-from pro2.cli.journey import (
-    AsJson,
-    Embedding,
-    Force,
-    Labels,
-    ModelFile,
-    Spreadsheet,
-    Verify,
-    Where,
-    check_out,
-    check_table,
-    labelled_rows,
-    load_estimator,
-    open_table,
-    tell,
-    working,
-)
+from pro2.cli import options
+from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
 
 
 def suggest(
-    model: ModelFile,
+    model: options.ModelFile,
     pool: Annotated[Path, typer.Argument(help="Table of target rows.")],
     n: Annotated[int, typer.Option("-n", "--n", min=1, help="How many rows to suggest.")] = 16,
     adapted: Annotated[Path | None, typer.Option(help="Classifier adapted so far, for a later round.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the ids to this .csv with an empty label.")
     ] = None,
-    labels: Labels = None,
+    labels: options.Labels = None,
     label: Annotated[
         str | None, typer.Option("--label", "-y", help="Column of the label, in --labels or else in POOL.")
     ] = None,
     random_state: Annotated[int, typer.Option(help="Of the draw; the same number gives the same rows.")] = 0,
-    where: Where = None,
-    embedding: Embedding = None,
-    verify: Verify = True,
-    spreadsheet: Spreadsheet = True,
-    force: Force = False,
-    as_json: AsJson = False,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    spreadsheet: options.Spreadsheet = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Suggest the rows of POOL whose labels would help most; fill them in and run `pro2 adapt --labels`.
 
@@ -60,8 +45,7 @@ def suggest(
 
     fitted = load_estimator(model, "adapt", "suggest")
     now = None if adapted is None else load_estimator(adapted, "predict", "suggest")
-    table = open_table(pool, where, embedding, verify)
-    check_table(fitted, table, pool, force)
+    table = rows_for(fitted, pool, where, embedding, verify, force)
     known = None
     if labels or label:
         done, _, table = labelled_rows(table, pool, label, labels, needed=False)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pro2.cli import options
 from pro2.cli.completion import complete_plans
-from pro2.cli.journey import AsJson, tell
+from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
@@ -102,7 +103,7 @@ def _run(plan: Plan, out: Path, options: dict[str, Any], show: str, dry_run: boo
 
 
 @plans_app.callback(invoke_without_command=True)
-def plans(context: typer.Context, as_json: AsJson = False) -> None:
+def plans(context: typer.Context, as_json: options.AsJson = False) -> None:
     """List the plans that ship with the package."""
     if context.invoked_subcommand is not None:
         return None
