@@ -56,20 +56,6 @@ def test_a_saved_view_is_a_table_of_its_own(tmp_path: Path) -> None:
     assert opened.ids.tolist() == view.ids.tolist()
 
 
-def test_align_goes_by_id_never_by_position() -> None:
-    table = make_table()
-    order = np.random.default_rng(0).permutation(12)
-    values = np.arange(12) * 10
-    aligned = table.align(np.append(table.ids[order], "other.jpg"), np.append(values[order], -1))
-    np.testing.assert_array_equal(aligned, values)
-    with pytest.raises(ValueError, match=r"no value for 2 of 12 rows, e\.g\. id 'dir/000\.jpg'"):
-        table.align(table.ids[2:], values[2:])
-    with pytest.raises(ValueError, match="repeats 1 id"):
-        table.align(np.append(table.ids, table.ids[0]), np.append(values, 3))
-    with pytest.raises(ValueError, match="no value for 12"):
-        table.align([], [])
-
-
 def test_digest_depends_on_every_part() -> None:
     table = make_table()
     X, ids, columns = table.embeddings, table.ids, dict(table.columns)

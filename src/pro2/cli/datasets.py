@@ -67,13 +67,10 @@ def check(
 def _summary(data: DataSet, root: Path) -> tuple[dict[str, Any], list[str]]:
     """What a complete folder holds, as values and as lines."""
     images = data.load(root)
-    facts: dict[str, Any] = {"images": len(images), "root": str(images.root), "source": None, "targets": None}
-    lines = [f"complete: {len(images):,} images in {images.root}"]
-    if data.label not in images.columns:
-        return facts, [*lines, "no labels: put the images of each class into a folder of its own"]
-    targets = {name: len(rows) for name, rows in data.targets(images.columns).items()}
-    facts |= {"source": len(data.source_rows(images.columns)), "targets": targets}
-    lines.append(f"source: {facts['source']:,} rows")
+    source, found = len(data.source_rows(images.columns)), data.targets(images.columns)
+    targets = {name: len(rows) for name, rows in found.items()}
+    facts = {"images": len(images), "root": str(images.root), "source": source, "targets": targets}
+    lines = [f"complete: {len(images):,} images in {images.root}", f"source: {source:,} rows"]
     return facts, lines + [f"target {name}: {n:,} rows" for name, n in targets.items()]
 
 

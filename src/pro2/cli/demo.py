@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +23,7 @@ NEXT = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page, the figure and the rows behind them.")] = Path(
-        "pro2-demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
     images: Annotated[
         bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2\\[lite]).")
     ] = False,
@@ -48,38 +45,43 @@ def demo(
         from pro2.cli.label import check_installed, demo_page
 
         check_installed()
-        demo_page(out, browser)
-        return
-    if images:
-        from pro2.lab.images_demo import images_demo
+        return demo_page(out, browser)
+    result = _from_images(console, out) if images else _from_digits(console, out)
+    if as_json:
+        tell(result, [], as_json)
+    return None
 
-        images_demo(out, console)
-        return
+
+def _from_images(console: Any, out: Path) -> dict[str, Any]:
+    from pro2.lab.images_demo import images_demo
+
+    rows = images_demo(out, console)
+    _print_accuracy(console, rows, "target")
+    files = {"table": str(out / "images.arrow"), "rows": [str(out / "images.csv")]}
+    console.print(f"The rows behind it: {files['rows'][0]}")
+    return {**files, "accuracy": rows}
+
+
+def _from_digits(console: Any, out: Path) -> dict[str, Any]:
     console.print(WHAT, highlight=False)
     collages, shog = _measure(console)
-    _print_collages(console, collages)
+    _print_accuracy(console, collages, "only this pair agrees")
     _print_shog(console, shog)
     files = _write(out, collages, shog)
-    if as_json:
-        tell({**files, "accuracy": collages, "gaussians": shog}, [], as_json)
     console.print(f"\nOpen [bold]{files['page']}[/] in a browser. The rows behind it: {', '.join(files['rows'])}")
     console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
+    return {**files, "accuracy": collages, "gaussians": shog}
 
 
 def _write(out: Path, collages: Sequence[dict[str, Any]], shog: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The rows, the page, and a figure where matplotlib is installed."""
+    """The rows, and the page with their charts."""
     from pro2.lab.report.demo_page import write_demo_page
     from pro2.lab.report.tables import write_csv
 
     write_csv(out / "collages.csv", collages)
     write_csv(out / "shog.csv", shog)
     page = write_demo_page(collages, shog, out / "demo.html", NEXT)
-    figure = None
-    if find_spec("matplotlib"):
-        from pro2.lab.report.demo import plot_demo
-
-        figure = str(plot_demo(collages, shog, out / "demo.png"))
-    return {"page": str(page), "figure": figure, "rows": [str(out / "collages.csv"), str(out / "shog.csv")]}
+    return {"page": str(page), "rows": [str(out / "collages.csv"), str(out / "shog.csv")]}
 
 
 def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -95,18 +97,22 @@ def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return collages, list(shog_rows(lambda: bar.advance(second)))
 
 
-def _print_collages(console: Any, rows: Sequence[dict[str, Any]]) -> None:
+def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) -> None:
+    """A line for each method under each target, and their means; `shift` says what the targets are."""
     from rich.table import Table
 
-    from pro2.lab.report.demo import mean_and_error
+    from pro2.lab.report.demo_page import mean_and_error
 
     shots = sorted({r["n_shots"] for r in rows})
-    table = Table(title="Target accuracy in % (± standard error over 10 seeds); settings chosen from the few labels")
-    for name in ("only this pair agrees", "method", *(f"{n} labels per class" for n in shots)):
-        table.add_column(name, justify="left" if name in ("method", "only this pair agrees") else "right")
-    methods = list(dict.fromkeys(r["method"] for r in rows))
-    for target in [*sorted({r["target"] for r in rows}), "mean of the four"]:
-        where = {} if target.startswith("mean") else {"target": target}
+    seeds = len({r["seed"] for r in rows})
+    table = Table(
+        title=f"Target accuracy in % (± standard error over {seeds} seeds); settings chosen from the few labels"
+    )
+    for name in (shift, "method", *(f"{n} labels per class" for n in shots)):
+        table.add_column(name, justify="left" if name in ("method", shift) else "right")
+    methods, targets = (list(dict.fromkeys(r[key] for r in rows)) for key in ("method", "target"))
+    for target in [*targets, f"mean of the {len(targets)}"]:
+        where = {"target": target} if target in targets else {}
         cells = {(m, n): mean_and_error(rows, method=m, n_shots=n, **where) for m in methods for n in shots}
         for method in methods:
             best = [cells[method, n][0] >= max(cells[m, n][0] for m in methods) for n in shots]

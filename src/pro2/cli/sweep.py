@@ -70,10 +70,10 @@ def sweep(
     changed["seeds"] = None if seeds is None else seed_list(seeds)
     plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, plan, out, dry_run)
     plans = {folder: override(each, **changed) for folder, each in plans.items()}
-    options = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
+    how = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
                "memory": parse_memory(memory)}  # fmt: skip
     show = "json" if as_json else "quiet" if quiet else "auto"
-    failed = [_run(each, folder, options, show, dry_run, as_json) for folder, each in plans.items()]
+    failed = [_run(each, folder, how, show, dry_run, as_json) for folder, each in plans.items()]
     if any(failed):
         raise typer.Exit(2)
 

@@ -17,7 +17,6 @@ import numpy as np
 from pro2.embed.extract import Progress, extract
 from pro2.embed.registry import create_backbone
 from pro2.embed.sources import open_images
-from pro2.lab.report.demo import mean_and_error
 from pro2.lab.report.tables import write_csv
 from pro2.tables.embeddings import EmbeddingTable
 from pro2.tables.shifts import draw, group_targets
@@ -32,7 +31,7 @@ _DARKEN = 0.6
 
 
 def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -> list[dict[str, Any]]:
-    """Write the images, embed them, verify the table, adapt with a few labels; print what was measured.
+    """Write the images, embed them, verify the table, adapt with a few labels; say what is being done.
 
     Parameters
     ----------
@@ -62,7 +61,6 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
     seconds = time.monotonic() - began
     console.print(f"table [bold]{done.path}[/]: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
     rows = list(measure(table))
-    _show(rows, console)
     write_csv(out / "images.csv", rows)
     return rows
 
@@ -132,17 +130,3 @@ def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
                     yield {
                         "target": target, "method": method, "n_shots": n_shots, "seed": seed, "accuracy": accuracy,
                     }  # fmt: skip
-
-
-def _show(rows: list[dict[str, Any]], console: Any) -> None:
-    from rich.table import Table
-
-    shown = Table(title=f"Target accuracy in %, mean over {len(SEEDS)} draws of the labels")
-    for name in ("target", "method", *(f"{n} labels per class" for n in SHOTS)):
-        shown.add_column(name, justify="left" if name in ("target", "method") else "right")
-    for target in dict.fromkeys(row["target"] for row in rows):
-        for method in dict.fromkeys(row["method"] for row in rows):
-            means = [mean_and_error(rows, target=target, method=method, n_shots=n)[0] for n in SHOTS]
-            shown.add_row(target, method, *(f"{mean:.1f}" for mean in means))
-        shown.add_section()
-    console.print(shown)

@@ -186,23 +186,6 @@ class EmbeddingTable(Rows):
         self._refuse_rows(self.rows[not_finite(self.embeddings)])
         return self.embeddings, y
 
-    def align(self, ids: Any, values: Any) -> np.ndarray:
-        """Values given under ids, brought into this table's row order.
-
-        Every row needs exactly one value; ids that the table does not have are ignored. Position never matters.
-        """
-        given = np.asarray(values)
-        keys = as_ids(ids, len(given))
-        check_unique(keys, "ids")
-        place = {name: row for row, name in enumerate(keys.tolist())}
-        missing = [name for name in self.ids.tolist() if name not in place]
-        if missing:
-            raise TableError(
-                f"no value for {len(missing)} of {self.n_rows} rows, e.g. id {missing[0]!r}; "
-                "ids must name every row of the table: check that both lists write ids the same way"
-            )
-        return read_only(given[np.array([place[name] for name in self.ids.tolist()], dtype=np.intp)])
-
     def spread(self, ids: Any, values: Any) -> np.ndarray:
         """Values given under ids, brought into this table's row order; None for rows that have none.
 

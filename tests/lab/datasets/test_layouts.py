@@ -112,31 +112,6 @@ def make_collages_layout(root: Path) -> None:
                 touch(root / "collages" / name / y / f"{i:06d}.png")
 
 
-def make_group_table(root: Path) -> None:
-    lines = ["path,y,group,split"]
-    for i in range(40):
-        lines.append(f"images/{i}.png,{'ab'[i % 2]},{'mf'[(i // 2) % 2]},{'train' if i < 20 else 'test'}")
-        touch(root / "images" / f"{i}.png")
-    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
-
-
-def make_domain_table(root: Path) -> None:
-    lines = ["path,y,domain"]
-    for i in range(30):
-        lines.append(f"{i}.png,{i % 3},{('photo', 'photo', 'sketch', 'paint')[i % 4]}")
-        touch(root / f"{i}.png")
-    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
-
-
-def make_image_folder(root: Path) -> None:
-    for split in ("train", "test"):
-        for name in ("cat", "dog"):
-            for i in range(3):
-                touch(root / split / name / f"{i}.JPG")
-    touch(root / ".hidden" / "cat" / "x.jpg")
-    (root / "train" / "notes.txt").write_text("no image")
-
-
 BUILDERS: dict[str, Callable[[Path], None]] = {
     "waterbirds": make_waterbirds,
     "celeba": make_celeba,
@@ -148,9 +123,6 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "fmow": make_fmow,
     "living17": make_living17,
     "collages": make_collages_layout,
-    "group-table": make_group_table,
-    "domain-table": make_domain_table,
-    "image-folder": make_image_folder,
 }
 
 
@@ -201,7 +173,7 @@ class TestContract:
         images = load_dataset(name, tmp_path)
         (images.root / images.paths[-1]).unlink()
         report = get_dataset(name).check(tmp_path)
-        if name in ("collages", "image-folder"):  # the folder itself is the list
+        if name == "collages":  # the folder itself is the list
             assert len(load_dataset(name, tmp_path)) == len(images) - 1
         else:
             assert Path(images.paths[-1]).parent.name in report.missing[0]
@@ -347,40 +319,6 @@ def test_living17_names_missing_folders(tmp_path: Path) -> None:
     assert "1 folders: val/n02480855" in get_dataset("living17").check(tmp_path).missing[0]
 
 
-def test_image_folder_without_splits(tmp_path: Path) -> None:
-    for name in ("b/1.png", "a/deep/2.jpg"):
-        touch(tmp_path / name)
-    images = load_dataset("image-folder", tmp_path)
-    assert images.paths == ("a/deep/2.jpg", "b/1.png")
-    assert images.columns["label"].tolist() == ["a", "b"]
-    assert images.columns["y"].tolist() == [0, 1]
-    assert "split" not in images.columns
-
-
-def test_flat_image_folder_has_no_label(tmp_path: Path) -> None:
-    touch(tmp_path / "1.png")
-    assert load_dataset("image-folder", tmp_path).columns == {}
-
-
-def test_generic_tables_take_any_column_names() -> None:
-    columns = {
-        "kind": np.array(["x", "y"] * 4),
-        "place": np.array([0, 1, 1, 0] * 2),
-        "site": np.array(list("aaaaabcc")),
-    }
-    found = targets("group-table", columns, label="kind", group="place")
-    assert sorted(found) == ["balanced", "minority", "spurious"]
-    assert {k: v.tolist() for k, v in targets("domain-table", columns, label="kind", domain="site").items()} == {
-        "b": [5],
-        "c": [6, 7],
-    }
-    assert sorted(targets("domain-table", columns, label="kind", domain="site", source="c")) == ["a", "b"]
-    with pytest.raises(ValueError, match="domains are: a, b, c"):
-        targets("domain-table", columns, label="kind", domain="site", source="z")
-    with pytest.raises(ValueError, match="needs column 'group'"):
-        targets("group-table", columns, label="kind")
-
-
 def test_unknown_names_are_answered(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'waterbirds'"):
         load_dataset("waterbird", tmp_path)
@@ -392,9 +330,9 @@ def test_unknown_names_are_answered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../outside.jpg", "/etc/passwd", "a/../../b.jpg", "..\\b.jpg", "C:/x.jpg"])
 def test_lists_cannot_leave_the_root(tmp_path: Path, name: str) -> None:
-    (tmp_path / "metadata.csv").write_text(f"path,y\n{name},0\n")
+    (tmp_path / "metadata.csv").write_text(f"img_filename,y,split,place\n{name},0,0,0\n")
     with pytest.raises(ValueError, match="leaves the data folder"):
-        load_dataset("group-table", tmp_path)
+        load_dataset("waterbirds", tmp_path)
 
 
 # ---- real metadata

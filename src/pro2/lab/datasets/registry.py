@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,13 @@ from pro2.lab.datasets.camelyon17 import Camelyon17
 from pro2.lab.datasets.celeba import VARIANTS, CelebA
 from pro2.lab.datasets.collages import Collages
 from pro2.lab.datasets.fmow import FMoW
-from pro2.lab.datasets.generic import DomainTable, GroupTable, ImageFolder
 from pro2.lab.datasets.living17 import Living17
 from pro2.lab.datasets.waterbirds import Waterbirds
 
-_MAKERS: dict[str, Callable[..., DataSet]] = {}
+_MAKERS: dict[str, Callable[[], DataSet]] = {}
 
 
-def register_dataset(name: str, make: Callable[..., DataSet]) -> None:
+def register_dataset(name: str, make: Callable[[], DataSet]) -> None:
     """Add a data set under a new name; `make` returns it."""
     if name in _MAKERS:
         raise ValueError(f"a data set called {name!r} exists already; choose another name")
@@ -35,16 +35,16 @@ def list_datasets() -> list[str]:
     return list(_MAKERS)
 
 
-def get_dataset(name: str, **options: Any) -> DataSet:
-    """A data set by name; options are for the generic ones, e.g. ``label="y", group="place"``."""
+def get_dataset(name: str) -> DataSet:
+    """A data set by name."""
     if name not in _MAKERS:
         near = difflib.get_close_matches(name, _MAKERS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"no data set {name!r}; {hint}there are: {', '.join(_MAKERS)}")
-    return _MAKERS[name](**options)
+    return _MAKERS[name]()
 
 
-def load_dataset(name: str, root: str | PathLike[str], **options: Any) -> ImageList:
+def load_dataset(name: str, root: str | PathLike[str]) -> ImageList:
     """List the images of a data set in its official layout, with ids and columns.
 
     Parameters
@@ -54,7 +54,7 @@ def load_dataset(name: str, root: str | PathLike[str], **options: Any) -> ImageL
     root : path
         Folder of the data set, or its parent.
     """
-    return get_dataset(name, **options).load(Path(root))
+    return get_dataset(name).load(Path(root))
 
 
 def open_dataset(name: str, root: str | PathLike[str] | None, follow_links: bool = False) -> FileImages:
@@ -65,21 +65,21 @@ def open_dataset(name: str, root: str | PathLike[str] | None, follow_links: bool
     return FileImages(found.root, list(found.paths), text_array(found.ids), dict(found.columns), follow_links)
 
 
-def source_rows(name: str, table: Any, **options: Any) -> np.ndarray:
+def source_rows(name: str, table: Any) -> np.ndarray:
     """Row numbers of the source distribution in a table (or mapping of columns) of this data set."""
-    return get_dataset(name, **options).source_rows(columns_of(table))
+    return get_dataset(name).source_rows(columns_of(table))
 
 
-def targets(name: str, table: Any, **options: Any) -> dict[str, np.ndarray]:
+def targets(name: str, table: Any) -> dict[str, np.ndarray]:
     """Named target distributions in a table (or mapping of columns) of this data set, as row numbers."""
-    return get_dataset(name, **options).targets(columns_of(table))
+    return get_dataset(name).targets(columns_of(table))
 
 
 def _register_all() -> None:
     register_dataset("waterbirds", Waterbirds)
     for variant in VARIANTS:
-        register_dataset(variant, lambda variant=variant: CelebA(variant))
-    for make in (Camelyon17, FMoW, Living17, Collages, GroupTable, DomainTable, ImageFolder):
+        register_dataset(variant, partial(CelebA, variant))
+    for make in (Camelyon17, FMoW, Living17, Collages):
         register_dataset(make.name, make)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from pro2.atomic import atomic_write
-from pro2.lab.report.demo import mean_and_error
 from pro2.lab.report.style import COLOURS
 
 Rows = Sequence[dict[str, Any]]
@@ -32,6 +33,12 @@ def write_demo_page(collages: Rows, shog: Rows, path: Path, next_steps: Sequence
         steps=steps,
     )
     return atomic_write(path, lambda file: file.write(page.encode()), force=True)
+
+
+def mean_and_error(rows: Rows, **where: Any) -> tuple[float, float]:
+    """Mean accuracy in percent of the rows that match, and its standard error."""
+    values = 100 * np.array([r["accuracy"] for r in rows if all(r[k] == v for k, v in where.items())])
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def verdict(rows: Rows) -> str:
@@ -120,8 +127,7 @@ def _means(rows: Rows) -> str:
     for method in _methods(rows):
         cells = [(mean_and_error(rows, method=method, n_shots=n), n) for n in shots]
         marked = "".join(
-            f"<td{' class=best' if mean >= best[n] else ''}>{mean:.1f} ± {error:.1f}</td>"
-            for (mean, error, _), n in cells
+            f"<td{' class=best' if mean >= best[n] else ''}>{mean:.1f} ± {error:.1f}</td>" for (mean, error), n in cells
         )
         body += f"<tr><th>{_text(method)}</th>{marked}</tr>"
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -116,23 +116,16 @@ def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims
     return np.sqrt(1.0 - d / n_dims) * kl + np.sqrt(d / M)
 
 
-def shift_severity(
-    X_source: np.ndarray, y_source: np.ndarray, X_target: np.ndarray, y_target: np.ndarray, shrinkage: float = 0.1
-) -> float:
+def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
     """KL(source || target) of (x, y) in nats, both read as Gaussian classes with one shrunk covariance per domain.
 
     Parameters
     ----------
+    source, target : SourceMoments
+        Of the same classes in the same order.
     shrinkage : float
         Weight in (0, 1] of the scaled identity in each covariance, so that few target rows are enough for a number.
     """
-    source = SourceMoments.from_arrays(np.asarray(X_source, dtype=float), y_source)
-    target = SourceMoments.from_arrays(np.asarray(X_target, dtype=float), y_target, classes=source.classes)
-    return moments_severity(source, target, shrinkage)
-
-
-def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
-    """`shift_severity` from the moments alone; both must hold the same classes in the same order."""
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
     missing = [c for c, w in zip(source.classes, target.weight) if w == 0]

@@ -6,12 +6,7 @@ Orthogonal Features", ICLR 2024.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-
-from pro2.linalg.moments import encode
-from pro2.linalg.probes import fit_logistic
 
 
 def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -47,34 +42,6 @@ def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
         left = left - (left @ q)[..., None] * q
         curve.append(np.linalg.norm(left, axis=-1) / size)
     return np.stack(curve, axis=-1)
-
-
-def capture(components: np.ndarray, heads: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Share of each named direction's squared length inside the first 1..d features: 1 - nullspace_norm^2.
-
-    With `oracle_heads` these are the curves of the paper's cumulative figure: a projection is good when both the
-    shortcut and the robust direction are captured early.
-    """
-    return {name: 1.0 - nullspace_norm(components, head) ** 2 for name, head in heads.items()}
-
-
-def oracle_heads(X: np.ndarray, y: np.ndarray, attribute: np.ndarray, l2: float = 0.01) -> dict[str, np.ndarray]:
-    """Shortcut and robust directions of two-class data with a spurious attribute, from labelled target rows.
-
-    "shortcut" is the head fitted where the attribute agrees with the label, "robust" where it does not (the paper's
-    appendix). Both `y` and `attribute` hold two values; their sorted order says which agree.
-    """
-    X = np.asarray(X, dtype=float)
-    codes = encode(y)[1]
-    agree = codes == encode(attribute)[1]
-    if len(np.unique(y)) != 2 or len(np.unique(attribute)) != 2:
-        raise ValueError("y and attribute must hold two values each: agreement is not defined otherwise.")
-    heads = {}
-    for name, rows in (("shortcut", agree), ("robust", ~agree)):
-        if len(np.unique(codes[rows])) < 2:
-            raise ValueError(f"The {name} rows hold one class only; both classes are needed to fit a head.")
-        heads[name] = fit_logistic(X[rows] - X[rows].mean(axis=0), codes[rows], l2).coef
-    return heads
 
 
 def check_rows(components: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,7 @@ def _close(da: Any, x: Any, t: Any, missing: float) -> float:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _factor_row(A: Any, j: int) -> float:
+def _factor_row(A: Any, j: int) -> Any:
     """Row j of the lower factor in place, from the rows above it; returns its pivot."""
     for k in range(j):
         x = A[j, k]
