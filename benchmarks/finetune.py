@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from finetuning import Photographs, measure, read_photographs, read_rows, write_page
 from harness import machine
 
 from pro2.embed.lite import VARIANTS, build_tail
 from pro2.finetune import lite_weights
-from pro2.lab.finetuning import Photographs, measure, read_photographs, read_rows, write_page
 
 
 def activations(args: argparse.Namespace) -> None:

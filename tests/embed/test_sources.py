@@ -211,6 +211,14 @@ def test_a_hugging_face_data_set_on_disk(tmp_path: Path) -> None:
         images.read(2)
 
 
+def test_a_hugging_face_data_set_stays_in_its_folder(tmp_path: Path) -> None:
+    save_like_hugging_face(tmp_path / "ds", [b"one"], [0])
+    (tmp_path / "ds" / "data-00000-of-00001.arrow").rename(tmp_path / "other.arrow")
+    (tmp_path / "ds" / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../other.arrow"}]}))
+    with pytest.raises(ValueError, match="leaves the folder"):
+        open_images(tmp_path / "ds")
+
+
 def test_a_hugging_face_dictionary_of_splits(tmp_path: Path) -> None:
     import copy
 

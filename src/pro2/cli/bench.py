@@ -13,7 +13,7 @@ import pro2
 from pro2.cli import options
 from pro2.cli.journey import tell
 
-NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks"}  # what benchmarks share
+NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks", "finetuning"}  # what benchmarks share
 
 
 def bench(

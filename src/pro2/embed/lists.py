@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,8 +13,10 @@ import numpy as np
 
 from pro2.embed.images import ImageError
 from pro2.embed.sources import FileImages, Images, text_array
-from pro2.tables.columns import objects
+from pro2.tables.arrow import open_ipc
+from pro2.tables.columns import check_unique, objects
 from pro2.tables.csv_files import read_columns
+from pro2.tables.frames import saved_files
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "img_filename", "img")
 
@@ -31,7 +32,7 @@ def open_list(
             return ArrowImages(((str(path), ""),), column)
     columns = list_columns(path)
     entries = _texts(columns.pop(_find_column(list(columns), path_column, path)))
-    ids = check_unique(_texts(columns.pop("id")) if "id" in columns else entries, path)
+    ids = unique_ids(_texts(columns.pop("id")) if "id" in columns else entries, path)
     folder = Path(root) if root is not None else path.parent
     if not folder.is_dir():
         raise ValueError(f"root {folder} is not a folder; give the folder that the paths in {path} are relative to")
@@ -54,22 +55,13 @@ def _texts(values: np.ndarray) -> list[str]:
 
 def open_saved_dataset(folder: Path, image_column: str | None = None) -> Images:
     """A data set or a dictionary of splits written by Hugging Face `save_to_disk`."""
-    parts = [(folder, "")]
-    if (folder / "dataset_dict.json").exists():
-        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
-        parts = [(folder / name, name) for name in splits]
-    files: list[tuple[str, str]] = []
-    features: dict[str, Any] = {}
-    for part, split in parts:
-        state = json.loads((part / "state.json").read_text(encoding="utf-8"))
-        files += [(str(part / entry["filename"]), split) for entry in state["_data_files"]]
-        features = json.loads((part / "dataset_info.json").read_text(encoding="utf-8")).get("features") or {}
-    found = [name for name, kind in features.items() if isinstance(kind, dict) and kind.get("_type") == "Image"]
+    files, names = saved_files(folder)
+    schema = open_ipc(files[0][0]).schema
+    found = [field.name for field in schema if _holds_bytes(field.type)]
     column = image_column or (found[0] if len(found) == 1 else None)
-    if column is None or column not in features:
+    if column not in found:
         raise ValueError(f"{folder} has image columns {found}; name one with path_column=")
-    names = {key: kind["names"] for key, kind in features.items() if isinstance(kind, dict) and kind.get("names")}
-    return ArrowImages(tuple(files), column, names)
+    return ArrowImages(tuple((str(path), split) for path, split in files), str(column), names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +91,7 @@ class ArrowImages:
     def ids(self) -> np.ndarray:
         """The column `id` when there is one; split and row number otherwise."""
         if "id" in self._table.column_names:
-            return check_unique(self._table.column("id").to_pylist(), Path(self.files[0][0]))
+            return unique_ids(self._table.column("id").to_pylist(), Path(self.files[0][0]))
         splits = self.columns.get("split", np.full(len(self), ""))
         return text_array([f"{split}/{row}" if split else str(row) for row, split in enumerate(splits.tolist())])
 
@@ -138,14 +130,10 @@ class ArrowImages:
 
 
 def _read_any(path: Path) -> Any:
-    import pyarrow as pa
-
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    source = pa.memory_map(str(path))
-    with path.open("rb") as stream:
-        is_file = stream.read(6) == b"ARROW1"
-    return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+    source = open_ipc(path)
+    return source.table(source.schema.names)
 
 
 def _read_parquet(path: Path) -> Any:
@@ -177,15 +165,10 @@ def _holds_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def check_unique(names: list[str], path: Path) -> np.ndarray:
+def unique_ids(names: list[str], path: Path) -> np.ndarray:
     """Ids as an array; repeated ones are refused, with the first of them."""
     ids = text_array(names)
-    unique, counts = np.unique(ids, return_counts=True)
-    if len(unique) < len(ids):
-        raise ValueError(
-            f"{path} names {str(unique[counts.argmax()])!r} {counts.max()} times; give each row its own value in a "
-            "column called id"
-        )
+    check_unique(ids, str(path))
     return ids
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pro2.embed.lists import check_unique, list_columns
+from pro2.embed.lists import list_columns, unique_ids
 from pro2.embed.spec import RowError
 from pro2.tables.columns import objects
 
@@ -73,4 +73,4 @@ def open_texts(source: Path, column: str) -> TextRows:
         raise ValueError(f"{source} has no rows below its header; there is nothing to embed")
     ids = columns.pop("id", None)
     names = [str(row) for row in range(len(texts))] if ids is None else [str(each) for each in ids.tolist()]
-    return TextRows(source.name, texts, check_unique(names, source), columns)
+    return TextRows(source.name, texts, unique_ids(names, source), columns)

@@ -120,7 +120,7 @@ def check_unique(ids: np.ndarray, what: str) -> None:
     twice = unique[counts > 1]
     raise TableError(
         f"{what} repeats {len(twice)} id(s), e.g. {str(twice[0])!r} {counts.max()} times; "
-        "ids must be unique: use the relative image path, or drop the repeated rows"
+        "ids must be unique: give each row its own in a column called id, or drop the repeated rows"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pro2.lab import finetuning as lab  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import finetuning as lab  # noqa: E402
 
 
 def photographs(n: int = 120) -> lab.Photographs:
