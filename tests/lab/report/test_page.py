@@ -76,6 +76,12 @@ def test_the_page_says_how_settings_were_chosen_and_what_was_left_out(
     assert "by test accuracy (oracle)" in (other)
 
 
+def test_the_plan_on_the_page_keeps_its_lines(page: Path) -> None:
+    shown = re.search(r"<h2>Plan</h2>\s*<pre>(.*?)</pre>", page.read_text(), re.DOTALL)
+    assert shown is not None
+    assert len(shown[1].splitlines()) > 10
+
+
 def test_the_page_is_well_formed(page: Path) -> None:
     class Balance(HTMLParser):
         open_tags: list[str]
@@ -149,7 +155,7 @@ window.addEventListener("load", () => {
   head.click(); out.falling = rows().map(r => Number(r.cells[4].dataset.value));
   const colour = () => getComputedStyle(document.body).backgroundColor;
   out.first = colour(); document.getElementById("theme").click(); out.second = colour();
-  out.figures = [...document.querySelectorAll("figure svg")].map(s => s.getBoundingClientRect().height);
+  out.figures = [...document.querySelectorAll("figure svg:not(.narrow)")].map(s => s.getBoundingClientRect().height);
   document.body.innerHTML = '<pre id="out">' + JSON.stringify(out) + "</pre>";
 });
 </script>
@@ -173,6 +179,30 @@ def test_interactive_parts_work_in_a_real_browser(page: Path, tmp_path: Path) ->
     assert out["first"] != out["second"]
     assert len(out["figures"]) == 11
     assert min(out["figures"]) > 100
+
+
+_SEEN = """svgs => svgs.map(s => [s.className.baseVal, s.getBoundingClientRect()]).filter(([_, r]) => r.width)
+  .map(([name, r]) => [name, r.width, r.height])"""
+
+
+@pytest.mark.slow
+def test_panels_stack_on_a_narrow_screen(page: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        seen = {}
+        for width in (360, 1100):
+            tab = browser.new_page(viewport={"width": width, "height": 800})
+            tab.goto(page.as_uri())
+            seen[width] = tab.eval_on_selector_all("figure svg", _SEEN)
+            assert tab.evaluate("document.documentElement.scrollWidth") == width
+        browser.close()
+    assert len(seen[360]) == len(seen[1100]) == 11
+    assert all(width <= 330 for _, width, _ in seen[360])
+    stacked = [(tall, flat) for (kind, _, tall), (_, _, flat) in zip(seen[360], seen[1100]) if kind == "narrow"]
+    assert len(stacked) >= 5
+    # as tall as all panels together: none is drawn smaller
+    assert all(tall > 1.5 * flat for tall, flat in stacked)
 
 
 @pytest.mark.slow

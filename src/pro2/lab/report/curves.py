@@ -13,14 +13,15 @@ from pro2.lab.report.style import COLOURS, INK, MARKERS
 from pro2.lab.report.tables import Table
 
 
-def plot_heat_maps(table: Table, titles: Titles) -> Any:
+def plot_heat_maps(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Accuracy for every feature count and number of shots: a column for each target, a row for each method.
 
     Colours span what the methods reach on a target; blue is its best.
     """
     targets, methods = values_of(table, "target"), values_of(table, "method")
     sizes = sorted(values_of(table, "n_features"))
-    figure, axes = panels(len(targets) * len(methods), (2.2, 0.2 * len(sizes) + 0.75), 0.1, columns=len(targets))
+    columns = columns or len(targets)
+    figure, axes = panels(len(targets) * len(methods), (2.2, 0.2 * len(sizes) + 0.75), 0.1, columns=columns)
     for i, method in enumerate(methods):
         for j, target in enumerate(targets):
             here = [r for r in table if r["target"] == target]
@@ -31,8 +32,10 @@ def plot_heat_maps(table: Table, titles: Titles) -> Any:
                 grid[sizes.index(row["n_features"]), shots.index(row["shots"])] = 100 * row["mean"]
             axis = axes[i * len(targets) + j]
             _heat(axis, grid, shots, sizes, *span)
-            axis.set_title(figure_text(target))
-        axes[i * len(targets)].set_ylabel(f"{figure_text(titles.get(method, method))}\nnumber of features d")
+            who = figure_text(titles.get(method, method))
+            axis.set_title(figure_text(target) if columns > 1 else f"{who}: {figure_text(target)}")
+            if j % columns == 0:
+                axis.set_ylabel(f"{who}\nnumber of features d" if columns > 1 else "features d")
     return figure
 
 
@@ -61,10 +64,10 @@ def _features_axis(axis: Any, values: Sequence[int]) -> None:
     axis.set_xlabel("number of features d")
 
 
-def plot_nullspace(table: Table, titles: Titles) -> Any:
+def plot_nullspace(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Nullspace norm against the number of features, one panel a method, one line a target."""
     methods, targets = values_of(table, "method"), values_of(table, "target")
-    figure, axes = panels(len(methods), sharey=True)
+    figure, axes = panels(len(methods), columns=columns, sharey=True)
     for axis, method in zip(axes, methods):
         for i, target in enumerate(targets):
             mine = [r for r in table if (r["method"], r["target"]) == (method, target)]
@@ -78,9 +81,9 @@ def plot_nullspace(table: Table, titles: Titles) -> Any:
     return figure
 
 
-def plot_bias_variance(table: Table) -> Any:
+def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
     """Left: bias against nullspace norm, one line a target. Right: variance against shots, mean over targets."""
-    figure, (left, right) = panels(2, (2.9, 2.4), legend=0.0)
+    figure, (left, right) = panels(2, (2.9, 2.4), legend=0.0, columns=columns)
     for i, target in enumerate(values_of(table, "target")):
         rows = {r["n_features"]: r for r in table if r["target"] == target}
         points = sorted(
@@ -101,10 +104,11 @@ def plot_bias_variance(table: Table) -> Any:
     return figure
 
 
-def plot_bound(table: Table, titles: Titles) -> Any:
+def plot_bound(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Excess risk (solid) and the bound on it (dashed) against labels, a column a target, a row a method."""
     targets, methods = values_of(table, "target"), values_of(table, "method")
-    figure, axes = panels(len(targets) * len(methods), columns=len(targets), sharey=True)
+    columns = columns or len(targets)
+    figure, axes = panels(len(targets) * len(methods), columns=columns, sharey=True)
     for axis, (method, target) in zip(axes, [(m, t) for m in methods for t in targets]):
         mine = [r for r in table if (r["method"], r["target"]) == (method, target)]
         for i, d in enumerate(sorted(values_of(mine, "n_features"))):
@@ -116,22 +120,23 @@ def plot_bound(table: Table, titles: Titles) -> Any:
         axis.set_yscale("log")
         axis.set_title(f"{figure_text(titles.get(method, method))}: {figure_text(target)}")
         shots_axis(axis, [r["shots"] for r in mine])
-    for axis in axes[:: len(targets)]:
+    for axis in axes[::columns]:
         axis.set_ylabel("excess risk (nats)")
     add_legend(figure, axes[0], columns=6)
     return figure
 
 
-def plot_picture(content: Mapping[str, Any], target: str) -> Any:
+def plot_picture(content: Mapping[str, Any], target: str, columns: int = 2) -> Any:
     """Three dimensions: source with its orthogonal decision boundaries, target with the mixture of a probe."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.6, 3.4), layout="constrained")
+    lines = 2 // columns
+    figure = Figure(figsize=(3.3 * columns, 3.4 * lines), layout="constrained")
     mixture = f"Probe: their mixture on target '{figure_text(target)}'"
     parts = [("source", content["boundaries"], COLOURS[2:5], "Project: orthogonal boundaries of source"),
              ("target", [content["mixture"]], COLOURS[5:6], mixture)]  # fmt: skip
     for i, (domain, planes, colours, title) in enumerate(parts):
-        axis = figure.add_subplot(1, 2, i + 1, projection="3d")
+        axis = figure.add_subplot(lines, columns, i + 1, projection="3d")
         X, y = np.array(content[domain]["X"]), np.array(content[domain]["y"])
         X = X - X.mean(axis=0)
         reach = 1.2 * float(np.quantile(np.abs(X), 0.98))

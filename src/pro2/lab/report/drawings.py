@@ -23,13 +23,17 @@ _MOST_MAPS = 3  # methods whose heat maps stand beside each other
 
 @dataclass(frozen=True)
 class Drawn:
-    """A finished figure: its file name, what it shows, the drawing and the rows behind it."""
+    """A finished figure: its file name, what it shows, the drawing and the rows behind it.
+
+    `narrow` is the same drawing with its panels below each other, for a narrow screen; None where there is one panel.
+    """
 
     name: str
     title: str
     caption: str
     figure: Any
     table: Table
+    narrow: Any = None
 
     def save(self, path: Path, **options: Any) -> None:
         """The drawing in the format of the file's ending, atomically."""
@@ -53,11 +57,16 @@ def draw_all(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]:
 
 def _drawn(name: str, title: str, caption: str, table: Table, plot: Callable[..., Any], *more: Any) -> Drawn:
     with figure_style(slug(name)):
-        figure = plot(*(more or (table,)))
-        # the layout takes longer than the drawing, and a figure is written four times
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        return Drawn(slug(name), title, caption, figure, table)
+        figure = _laid_out(plot(*(more or (table,))))
+        narrow = _laid_out(plot(*(more or (table,)), columns=1)) if len(figure.axes) > 1 else None
+        return Drawn(slug(name), title, caption, figure, table, narrow)
+
+
+def _laid_out(figure: Any) -> Any:
+    """The layout takes longer than the drawing, and a figure is written four times."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
 
 
 def _by_data(table: Table) -> Iterator[tuple[str, Table]]:
@@ -144,8 +153,8 @@ def _nullspaces(results: Results, rules: Rules) -> Iterator[Drawn]:
         found = [r for r in tables.dimension_table(results.rows, rules, methods[:1]) if r["data"] == data]
         both = tables.bias_variance_table(found, table)
         caption = (
-            f"{results.titles[methods[0]]}. Bias is the error at the most labels, variance the error above that; left "
-            "per target, right averaged over targets."
+            f"{results.titles[methods[0]]}. Bias is the error at the most labels, variance the error above that; bias "
+            "is shown for each target, variance averaged over targets."
         )
         yield _drawn(f"bias-variance-{data}", f"{data}: bias and variance", caption, both, curves.plot_bias_variance)
 

@@ -1,4 +1,7 @@
-"""Figures of accuracy, each drawn from one table. Nothing here fits or chooses anything."""
+"""Figures of accuracy, each drawn from one table. Nothing here fits or chooses anything.
+
+Every `plot_` function takes `columns`, the number of panels in a row: one of them fits on a narrow screen.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pro2.lab.report.tables import Table
 Titles = Mapping[str, str]
 
 _PANEL = (2.25, 2.1)
+_LEGEND_LINE = 0.17  # inches
 
 
 def panels(
@@ -49,6 +53,9 @@ def shots_axis(axis: Any, shots: Iterable[int]) -> None:
 def add_legend(figure: Any, axis: Any, columns: int = 4) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1:
+        if figure.get_figwidth() < 2 * _PANEL[0]:  # one panel wide: names below each other, and room for them
+            columns = 1
+            figure.set_figheight(figure.get_figheight() + _LEGEND_LINE * (len(labels) - 1))
         figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
 
 
@@ -63,26 +70,26 @@ def _lines(axis: Any, rows: Table, column: str, styles: Mapping[str, dict[str, A
     shots_axis(axis, [r["shots"] for r in rows])
 
 
-def plot_accuracy(table: Table, titles: Titles) -> Any:
+def plot_accuracy(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Accuracy against shots, one panel a target, with standard errors over seeds."""
-    return _panelled(table, titles, "target", "method", "test accuracy (%)")
+    return _panelled(table, titles, "target", "method", "test accuracy (%)", columns)
 
 
-def plot_overall(table: Table, titles: Titles) -> Any:
+def plot_overall(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Mean over targets against shots, one panel a data set."""
-    return _panelled(table, titles, "data", "method", "mean over targets (%)")
+    return _panelled(table, titles, "data", "method", "mean over targets (%)", columns)
 
 
-def plot_by_data(table: Table, titles: Titles) -> Any:
+def plot_by_data(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Accuracy of one method against shots, one panel a target, one line a data set (say, a backbone)."""
     method = table[0]["method"]
     who = figure_text(titles.get(method, method))
-    return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)")
+    return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)", columns)
 
 
-def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str) -> Any:
+def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str, columns: int | None) -> Any:
     values, styles = values_of(table, panel), looks(values_of(table, line))
-    figure, axes = panels(len(values))
+    figure, axes = panels(len(values), columns=columns)
     for axis, value in zip(axes, values):
         _lines(axis, [r for r in table if r[panel] == value], line, styles, titles)
         axis.set_title(figure_text(value))
@@ -91,13 +98,14 @@ def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str) -
     return figure
 
 
-def plot_ranking(table: Table, titles: Titles) -> Any:
+def plot_ranking(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Many methods at once: mean over targets, one dot for each number of shots, best method on top."""
     sets = values_of(table, "data")
     shots = sorted(values_of(table, "shots"))
     score = {m: float(np.mean([r["mean"] for r in table if r["method"] == m])) for m in values_of(table, "method")}
     order = sorted(score, key=score.__getitem__)
-    figure, axes = panels(len(sets), (max(2.3, 4.8 / len(sets)), 0.19 * len(order) + 0.9), sharey=True)
+    size = (3.2 if columns == 1 else max(2.3, 4.8 / len(sets)), 0.19 * len(order) + 0.9)
+    figure, axes = panels(len(sets), size, columns=columns, sharey=True)
     for axis, data in zip(axes, sets):
         for i, n in enumerate(shots):
             rows = {r["method"]: r for r in table if r["data"] == data and r["shots"] == n}
@@ -111,12 +119,12 @@ def plot_ranking(table: Table, titles: Titles) -> Any:
     return figure
 
 
-def plot_differences(table: Table, titles: Titles) -> Any:
+def plot_differences(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Paired differences to the baseline with their confidence intervals, one panel a target."""
     targets, methods = values_of(table, "target"), values_of(table, "method")
     baseline = table[0]["baseline"]
     styles = looks([*methods, baseline])
-    figure, axes = panels(len(targets))
+    figure, axes = panels(len(targets), columns=columns)
     for axis, target in zip(axes, targets):
         axis.axhline(0, color=INK, linewidth=0.8)
         for i, method in enumerate(methods):

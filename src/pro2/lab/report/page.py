@@ -19,19 +19,28 @@ from pro2.lab.report.tables import Table
 
 
 def inline_svg(drawn: Drawn) -> str:
-    """The drawing as SVG that takes its text and grid colours from the page."""
+    """The drawing as SVG, and again with its panels below each other: the page shows what its width has room for."""
+    if drawn.narrow is None:
+        return _svg(drawn.figure, drawn.name, drawn.title, "")
+    wide, narrow = (drawn.figure, drawn.name, "wide"), (drawn.narrow, f"{drawn.name}-narrow", "narrow")
+    return "".join(_svg(figure, name, drawn.title, kind) for figure, name, kind in (wide, narrow))
+
+
+def _svg(figure: Any, name: str, title: str, kind: str) -> str:
+    """A figure as SVG that takes its text and grid colours from the page."""
     buffer = io.StringIO()
-    drawn.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", text, count=1)
     # Ids count from one in every drawing; on one page each needs its own.
-    text = re.sub(r'\bid="', f'id="{drawn.name}-', text)
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{drawn.name}-", text)
-    width = float(drawn.figure.get_figwidth()) * 110
-    text = text.replace("<svg", f'<svg role="img" aria-label="{html_text(drawn.title)}" style="width:{width:.0f}px"', 1)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    width = float(figure.get_figwidth()) * 110
+    shown = f'role="img" class="{kind}" aria-label="{html_text(title)}" style="width:{width:.0f}px"'
+    text = text.replace("<svg", f"<svg {shown}", 1)
     return text.replace(INK, "currentColor").replace(GRID, "var(--line)")
 
 
@@ -55,7 +64,7 @@ def render_page(results: Results, rules: Rules, figures: Sequence[Drawn], means:
 def fill_page(skips: str, figures: str, table: str, facts: str, **texts: str) -> str:
     """The template with its places filled: four of them hold HTML that was made here, all others are plain text."""
     template = Template((resources.files("pro2.lab.report") / "page.html").read_text(encoding="utf-8"))
-    escaped = {name: html_text(text) for name, text in texts.items()}
+    escaped = {name: "\n".join(map(html_text, text.split("\n"))) for name, text in texts.items()}
     return template.substitute(skips=skips, figures=figures, table=table, facts=facts, **escaped)
 
 
