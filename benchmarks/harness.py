@@ -98,6 +98,7 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
     parser = argparse.ArgumentParser(prog=f"pro2 bench {name}", description=title)
     parser.add_argument("--write", action="store_true", help="also write docs/benchmarks/NAME.md and NAME.json")
     parser.add_argument("--cpu", action="store_true", help="processor time, one BLAS thread: for a busy machine")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     options(parser)
     asked = parser.parse_args()
     about = machine() | {"clock": "processor time, one BLAS thread" if asked.cpu else "wall"}
@@ -105,10 +106,11 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
         global _clock
         _clock = processor_time
         threadpool_limits(1)
-    print(json.dumps(about), flush=True)
+    if not asked.json:
+        print(json.dumps(about), flush=True)
     rows = work(asked)
     text = table(rows)
-    print(text)
+    print(json.dumps({"about": about, "rows": rows}) if asked.json else text)
     if asked.write:
         folder = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -99,6 +100,29 @@ def test_it_says_the_address_answers_there_and_ctrl_c_is_an_ordinary_end(files, 
     again = Running("pool.arrow", "--model", "model.safetensors", "--out", str(tmp_path / "s"), cwd=files)
     assert again.urls == running.urls
     again.end()
+
+
+@pytest.mark.slow
+def test_events_as_json(files, tmp_path):
+    command = [
+        *_PRO2,
+        "label",
+        "pool.arrow",
+        "--classes",
+        "cat,dog",
+        "--out",
+        str(tmp_path / "s"),
+        "--json",
+        "--no-browser",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=files)
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert (ready["event"], ready["items"], ready["classes"], ready["labels"]) == ("ready", 100, ["cat", "dog"], 0)
+    assert ready["addresses"][""].startswith("http://127.0.0.1:")
+    os.kill(process.pid, signal.SIGINT)
+    ended = json.loads(process.communicate(timeout=60)[0])
+    assert ended == {"event": "ended", "labels": 0, "folder": str(tmp_path / "s")}
 
 
 @pytest.mark.slow

@@ -35,7 +35,8 @@ def bench(
         return tell(about, [f"{each:<{width}}  {text}" for each, text in about.items()], as_json)
     if name not in names:
         raise ValueError(f"no benchmark {name!r}; there are {', '.join(names)}")
-    done = subprocess.run([sys.executable, str(folder / f"{name}.py"), *context.args], check=False)
+    asked = ["--json"] if as_json else []
+    done = subprocess.run([sys.executable, str(folder / f"{name}.py"), *context.args, *asked], check=False)
     raise typer.Exit(done.returncode)
 
 

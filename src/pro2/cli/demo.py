@@ -45,7 +45,7 @@ def demo(
         from pro2.cli.label import check_installed, demo_page
 
         check_installed()
-        return demo_page(out, browser)
+        return demo_page(out, browser, as_json)
     result = _from_images(console, out) if images else _from_digits(console, out)
     if as_json:
         tell(result, [], as_json)

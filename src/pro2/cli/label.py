@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
-from pro2.cli.journey import check_table, load_estimator, open_table
+from pro2.cli.journey import check_table, load_estimator, open_table, tell
 
 if TYPE_CHECKING:
     from pro2.label.outputs import Writer
@@ -50,6 +50,7 @@ def label(
     browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
     match_by_id: Annotated[bool, typer.Option(help="Go on although the pool has changed.")] = False,
     force: Annotated[bool, typer.Option("--force", "-f", help="Accept a table of another backbone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event instead of text.")] = False,
 ) -> None:
     """Label POOL in the browser; the model learns from every label, and the page says how good it is.
 
@@ -79,23 +80,26 @@ def label(
     try:
         with open_page(
             rows, fitted, folder, classes=given, settings=settings, address=Address(host, port, token),
-            by_id=match_by_id, writers=writers(), told=lambda done: say_written(folder, done),
+            by_id=match_by_id, writers=writers(), told=lambda done: say_written(folder, done, as_json),
         ) as page:  # fmt: skip
-            run(page, folder, people, host, token is None, browser)
+            run(page, folder, people, host, token is None, browser, as_json)
     except PoolChanged as error:
         advice = "restore it, match labels by id (--match-by-id), or start anew (--out FOLDER)"
         raise ValueError(f"{error}; {advice}") from error
 
 
-def run(page: Page, folder: Path, people: list[str], host: str, made: bool, browser: bool) -> None:
+def run(
+    page: Page, folder: Path, people: list[str], host: str, made: bool, browser: bool, as_json: bool = False
+) -> None:
     """Say the address and serve until Ctrl-C, which is the ordinary end."""
     with interrupting(page):
-        greet(page, folder, people, host, made)
+        greet(page, folder, people, host, made, as_json)
         if browser:
             webbrowser.open(page.of(people[0]))
         page.serve()
     n = len(page.desk.session.board.labels)
-    typer.echo(f"{count(n, 'label')} {'is' if n == 1 else 'are'} saved; run the same command to go on")
+    text = f"{count(n, 'label')} {'is' if n == 1 else 'are'} saved; run the same command to go on"
+    tell({"event": "ended", "labels": n, "folder": str(folder)}, [text], as_json)
 
 
 @contextlib.contextmanager
@@ -183,14 +187,20 @@ def writers() -> dict[str, Writer]:
     return {"report.html": page} | ({"classifier.onnx": onnx} if find_spec("onnx") else {})
 
 
-def greet(page: Page, folder: Path, people: list[str], host: str, made: bool) -> None:
+def greet(page: Page, folder: Path, people: list[str], host: str, made: bool, as_json: bool) -> None:
     """The address, and a warning where others can reach it."""
     from pro2.label.gate import is_loopback
 
     session = page.desk.session
     n = len(session.board.labels)
-    so_far = f", {count(n, 'label')} so far" if n else ""
-    typer.echo(f"{len(session.pool)} items, {len(session.board.classes)} classes{so_far}; results go to {folder}")
+    addresses, so_far = {name: page.of(name) for name in people}, f", {count(n, 'label')} so far" if n else ""
+    lines = [
+        f"{len(session.pool)} items, {len(session.board.classes)} classes{so_far}; results go to {folder}",
+        *(f"{name + ': ' if name else 'label at '}{url}" for name, url in addresses.items()),
+        "Ctrl-C ends; every label is saved as it is given",
+    ]
+    facts = {"event": "ready", "items": len(session.pool), "classes": list(session.board.classes), "labels": n}
+    facts |= {"folder": str(folder), "addresses": addresses, "changes": str(page.changes)}
     if str(page.changes):
         typer.echo(f"since the last time: {page.changes}", err=True)
     if not is_loopback(host):
@@ -200,9 +210,7 @@ def greet(page: Page, folder: Path, people: list[str], host: str, made: bool) ->
             f"connection is not encrypted. {token}Hand it only to people you trust.",
             err=True,
         )
-    for name in people:
-        typer.echo(f"{name + ': ' if name else 'label at '}{page.of(name)}")
-    typer.echo("Ctrl-C ends; every label is saved as it is given")
+    tell(facts, lines, as_json)
     sys.stdout.flush()
 
 
@@ -211,12 +219,13 @@ def count(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def say_written(folder: Path, files: list[str]) -> None:
+def say_written(folder: Path, files: list[str], as_json: bool) -> None:
     """What the button Done wrote, with its path: only the terminal tells it."""
-    typer.echo(f"written to {folder}: {', '.join(files)}")
+    facts = {"event": "written", "folder": str(folder), "files": files}
+    tell(facts, [f"written to {folder}: {', '.join(files)}"], as_json)
 
 
-def demo_page(out: Path, browser: bool) -> None:
+def demo_page(out: Path, browser: bool, as_json: bool) -> None:
     """`pro2 demo --label`: the page on images that scikit-learn ships."""
     from rich.console import Console
 
@@ -228,8 +237,11 @@ def demo_page(out: Path, browser: bool) -> None:
         pool, model = label_demo(out, report)
     session = out / "labels"
     session.mkdir(exist_ok=True)
-    typer.echo(
-        "Handwritten digits on photographs. Is it a 0 or a 6, or is it a 1 or a 7? The photograph does not matter."
-    )
-    with open_page(pool, model, session, writers=writers(), told=lambda done: say_written(session, done)) as page:
-        run(page, session, [""], "127.0.0.1", True, browser)
+    task = "Handwritten digits on photographs. Is it a 0 or a 6, or is it a 1 or a 7? The photograph does not matter."
+    tell({"event": "task", "text": task}, [task], as_json)
+
+    def told(files: list[str]) -> None:
+        say_written(session, files, as_json)
+
+    with open_page(pool, model, session, writers=writers(), told=told) as page:
+        run(page, session, [""], "127.0.0.1", True, browser, as_json)

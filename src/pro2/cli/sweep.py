@@ -129,11 +129,18 @@ def plans(context: typer.Context, as_json: options.AsJson = False) -> None:
 @plans_app.command("show")
 def show_plan(
     name: Annotated[str, typer.Argument(help="Name of a preset.", autocompletion=complete_plans)],
+    as_json: options.AsJson = False,
 ) -> None:
     """Print a preset's plan file, to read or to copy."""
-    from pro2.lab.experiments.presets import preset_text
+    from dataclasses import asdict
 
-    typer.echo(preset_text(name), nl=False)
+    from pro2.lab.experiments import Suite, find_plan, preset_text
+
+    text = preset_text(name)
+    if as_json:
+        plan = find_plan(name)
+        return tell({"file": text, "plan": asdict(plan) if isinstance(plan, Suite) else plan.to_dict()}, [], as_json)
+    return typer.echo(text, nl=False)
 
 
 def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan | Suite:
