@@ -124,18 +124,25 @@ def _lines(result: Evaluation, head: Evaluation | None, out: Path | None) -> lis
 
 def _rows(parts: dict[str, Estimate], before: dict[str, Estimate] | None, kind: str, out: Path | None) -> list[str]:
     """Every part of a few; of many the worst and the best."""
-    ranked = list(parts) if len(parts) <= 2 * ENDS else sorted(parts, key=lambda name: parts[name].value)
-    width = max(len(name) for name in (ranked if len(parts) <= 2 * ENDS else ranked[:ENDS] + ranked[-ENDS:]))
+    worst, best = (list(parts), []) if len(parts) <= 2 * ENDS else _ends(parts)
+    width = max(map(len, worst + best))
 
     def line(name: str) -> str:
-        beside = f"   source head {before[name].value:6.1%}" if before else ""
-        return f"  {name:<{width}}  {_percent(parts[name])}   {parts[name].n} rows{beside}"
+        n, beside = parts[name].n, f"   source head {before[name].value:6.1%}" if before else ""
+        return f"  {name:<{width}}  {_percent(parts[name])}   {n} {'row' if n == 1 else 'rows'}{beside}"
 
-    if len(parts) <= 2 * ENDS:
-        return [line(name) for name in ranked]
+    if not best:
+        return [line(name) for name in worst]
     where = f"in {out}" if out else "with --out FILE.csv or --json"
     rest = f"  ... {len(parts) - 2 * ENDS} more {kind} between the worst {ENDS} and the best {ENDS}: {where}"
-    return [*map(line, ranked[:ENDS]), rest, *map(line, ranked[-ENDS:])]
+    return [*map(line, worst), rest, *map(line, best)]
+
+
+def _ends(parts: dict[str, Estimate]) -> tuple[list[str], list[str]]:
+    """The worst and the best; of equally good parts those with more rows, because their figure says more."""
+    worst = sorted(parts, key=lambda name: (parts[name].value, -parts[name].n))[:ENDS]
+    others = [name for name in parts if name not in worst]
+    return worst, sorted(others, key=lambda name: (parts[name].value, parts[name].n))[-ENDS:]
 
 
 def _matrix(result: Evaluation) -> list[str]:

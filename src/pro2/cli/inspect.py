@@ -10,6 +10,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.errors import visible
+from pro2.cli.inspect_other import reader_of
 from pro2.cli.journey import near, open_table, tell, working
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _WHAT = {
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A table, model, adapted classifier, exported head or results folder.")],
+    file: Annotated[Path, typer.Argument(help="Any file or folder that pro2 writes, or a table of yours.")],
     embedding: options.Embedding = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -50,13 +51,15 @@ def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
         raise FileNotFoundError(f"no file at {path}; {near(path)}")
     if (path / "job.json").is_file():
         return lambda: _unfinished(path)
+    if (other := reader_of(path)) is not None:
+        return other
     if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
         return lambda: _results(path)
     if path.is_file() and is_model_file(path):
         return lambda: _model(path)
     if path.suffix in (".onnx", ".pt") or is_export(path):
         return lambda: _export(path)
-    if path.suffix.lower() in (".csv", ".tsv", ".parquet") and embedding is None:
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".arrow") and embedding is None:
         return lambda: _table_or_list(path)
     return lambda: _table(open_table(path, None, embedding, verify=False))
 
@@ -75,26 +78,28 @@ def _unfinished(path: Path) -> dict[str, Any]:
 
 
 def _table_or_list(path: Path) -> dict[str, Any]:
-    """Predictions, suggestions and lists of left-out images have no embedding: their columns are all there is."""
+    """Predictions, suggestions, labels and lists of left-out images have no embedding: their columns are all."""
+    from pro2.tables.digest import carries_digest
     from pro2.tables.errors import TableError
 
     try:
         return _table(open_table(path, None, None, verify=False))
     except TableError as error:
+        if carries_digest(path):  # a table of ours, so it is damaged
+            raise
         with contextlib.suppress(ValueError, OSError, ImportError):
             return {"what": "list without embeddings", **_columns_of(path)}
         raise error from None  # it is no list either: the first message says why
 
 
 def _columns_of(path: Path) -> dict[str, Any]:
-    if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() in (".parquet", ".arrow"):
+        import pyarrow.feather
         import pyarrow.parquet
 
-        file = pyarrow.parquet.read_table(path)
-        return {
-            "rows": file.num_rows,
-            "columns": {name: str(file.schema.field(name).type) for name in file.schema.names},
-        }
+        read = pyarrow.parquet.read_table if path.suffix.lower() == ".parquet" else pyarrow.feather.read_table
+        file = read(path)
+        return {"rows": file.num_rows, "columns": {field.name: str(field.type) for field in file.schema}}
     from pro2.tables.csv_files import read_columns
 
     columns = read_columns(path)

@@ -102,9 +102,6 @@ class Journal:
         self._db.execute(f"PRAGMA application_id={_APPLICATION}")
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
-    def _pragma(self, name: str) -> int:
-        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
-
     def append(self, events: Iterable[Event]) -> list[Event]:
         """Write events in one transaction, all or none; returns them with their place in the journal."""
         try:
