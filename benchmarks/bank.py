@@ -120,4 +120,4 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run("bank", "Bank on the host: probes a second", work, _options)
+    run("bank", "Bank on the host: probes per second", work, _options)

@@ -159,7 +159,8 @@ def page(results: dict[str, Any]) -> str:
         plain = f"{c['float32 path - float64']:.1e} | {c['float32 path converged']:.0%}"
         lines.append(f"| {c['case']} | {ours} | {plain} |")
     command = "`python benchmarks/bank_gpu.py --out docs/benchmarks/bank_gpu.json`"
-    return f"# Bank on a GPU: probes a second\n\n{command}\n\n{about}\n" + "\n".join(lines) + "\n"
+    question = (__doc__ or "").partition("\n")[0]
+    return f"# Bank on a GPU: probes per second\n\n{question}\n\n{command}\n\n{about}\n" + "\n".join(lines) + "\n"
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 PAUSE = 0.1
 
 _clock: Callable[[], float] = time.perf_counter
@@ -70,11 +72,28 @@ def _cpu() -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Rows of equal keys as Markdown."""
+    """Rows as Markdown, without empty cells."""
     names = list(dict.fromkeys(k for row in rows for k in row))
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_shown(row.get(name, "")) for name in names) + " |" for row in rows]
-    return "\n".join(lines)
+    return tables(names, [[_shown(row.get(name, "")) for name in names] for row in rows])
+
+
+def tables(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One table for every set of filled columns, in the order of the rows; a column that it does not fill goes."""
+    groups: dict[tuple[int, ...], list[list[str]]] = {}
+    for row in rows:
+        kept = tuple(i for i, cell in enumerate(row) if cell.strip())
+        groups.setdefault(kept, []).append([row[i] for i in kept])
+    written = []
+    for kept, cells in groups.items():
+        lines = ["| " + " | ".join(line) + " |" for line in ([head[i] for i in kept], *cells)]
+        written.append("\n".join([lines[0], "|" + "---|" * len(kept), *lines[1:]]))
+    return "\n\n".join(written)
+
+
+def without_gaps(table: str) -> str:
+    """The same for a Markdown table that is written already."""
+    head, _, *rows = ([cell.strip() for cell in line.strip()[1:-1].split("|")] for line in table.splitlines())
+    return tables(head, rows)
 
 
 def _shown(value: Any) -> str:
@@ -112,9 +131,28 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
     text = table(rows)
     print(json.dumps({"about": about, "rows": rows}) if asked.json else text)
     if asked.write:
-        folder = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
-        folder.mkdir(parents=True, exist_ok=True)
         command = shlex.join([name, *(a for a in sys.argv[1:] if a != "--write")])  # as it was run, sizes and all
-        notes = "".join(f"- {k}: {v}\n" for k, v in about.items())
-        (folder / f"{name}.md").write_text(f"# {title}\n\n`pro2 bench {command} --write`\n\n{notes}\n{text}\n")
-        (folder / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+        PAGES.mkdir(parents=True, exist_ok=True)
+        kept = {"title": title, "question": _question(name), "command": f"pro2 bench {command} --write"}
+        (PAGES / f"{name}.json").write_text(json.dumps({**kept, "about": about, "rows": rows}, indent=1) + "\n")
+        render(name)
+
+
+def _question(name: str) -> str:
+    """What a benchmark measures: the first line of its description."""
+    described = ast.get_docstring(ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    return described.partition("\n")[0]
+
+
+def render(name: str) -> None:
+    """The page of a benchmark from what was measured; `python benchmarks/harness.py` writes all of them again."""
+    found = json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
+    notes = "".join(f"- {k}: {v}\n" for k, v in found["about"].items())
+    head = f"# {found['title']}\n\n{found['question']}\n\n`{found['command']}`\n\n{notes}"
+    (PAGES / f"{name}.md").write_text(f"{head}\n{table(found['rows'])}\n")
+
+
+if __name__ == "__main__":
+    for path in sorted(PAGES.glob("*.json")):
+        if "question" in json.loads(path.read_text(encoding="utf-8")):
+            render(path.stem)

@@ -151,7 +151,7 @@ def _layer(head: LinearClassifier) -> torch.nn.Linear:
 
 
 def _scores(layer: torch.nn.Linear, features: torch.Tensor) -> torch.Tensor:
-    """One score a class; of two classes the first has the score zero."""
+    """One score per class; of two classes the first has the score zero."""
     import torch
 
     logits = layer(features)

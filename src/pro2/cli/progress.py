@@ -52,7 +52,7 @@ def _line(state: Progress) -> str:
     left = f"{state.n_missing / state.rate:.0f} s left" if state.rate > 0 else "time left unknown"
     done = state.n_before + state.n_done
     failed = f", {state.n_failed} failed" if state.n_failed else ""
-    return f"{done}/{state.n_runs} runs{failed}, {state.rate:.0f} a second, {left}"
+    return f"{done}/{state.n_runs} runs{failed}, {state.rate:.0f} per second, {left}"
 
 
 def _live() -> Iterator[Show]:

@@ -188,7 +188,7 @@ def _print_summary(summary: SweepSummary, as_json: bool) -> None:
         return
     rate = summary.n_done / summary.seconds if summary.seconds > 0 else 0.0
     before = f", {summary.n_before} were there before" if summary.n_before else ""
-    typer.echo(f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} a second){before}: {summary.folder}")
+    typer.echo(f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} per second){before}: {summary.folder}")
     if summary.n_torn:
         typer.echo(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
     _print_skips(summary.skips)

@@ -101,7 +101,7 @@ class DataSet(ABC):
 
 
 def missing_images(images: ImageList) -> list[str]:
-    """One line a folder with listed images that are not there; folders are listed once, files are not touched."""
+    """One line per folder with listed images that are not there; folders are listed once, files are not touched."""
     wanted: dict[str, list[str]] = {}
     for path in images.paths:
         folder, _, name = path.rpartition("/")

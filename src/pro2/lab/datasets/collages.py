@@ -1,4 +1,4 @@
-"""4-way Collages: four small images a collage; in the source all four tell the label, in each target only one does.
+"""4-way Collages: four small images in each; in the source all four tell the label, in each target only one does.
 
 Teney et al., Evading the Simplicity Bias, CVPR 2022; https://github.com/dteney/collages-dataset.
 """

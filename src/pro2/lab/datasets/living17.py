@@ -42,7 +42,7 @@ class Living17(DataSet):
     name = "living17"
     title = "Living17: 17 animal kinds, unseen subclasses in the target"
     licence = "ImageNet terms of access: non-commercial research and education"
-    obtain = "https://image-net.org, ILSVRC2012 (train and validation images, sorted into one folder a wnid)"
+    obtain = "https://image-net.org, ILSVRC2012 (train and validation images, sorted into one folder per wnid)"
     layout = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG for 68 wnids"
     group = "wnid"
     published: ClassVar[Mapping[str, int]] = {"id-test": 1700, "ood-test": 1700}

@@ -19,7 +19,7 @@ from pro2.lab.experiments.runs import Batch
 
 
 def run_batch(problem: Problem, batch: Batch, prepared: Mapping[PreparedKey, Any]) -> dict[str, list[Any]]:
-    """What a batch measures, as columns: ``key`` and one value a run for each measure."""
+    """What a batch measures, as columns: ``key`` and one value per run for each measure."""
     if batch.measure == "accuracy":
         return _columns(batch, **find_method(batch.method).measure(problem, batch, draw_all(problem, batch), prepared))
     features = [prepared[key] for key in prepared_keys(batch)]

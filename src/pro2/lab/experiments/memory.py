@@ -32,7 +32,7 @@ def _seed_bytes(batch: Batch, problem: Problem) -> int:
     M, D = batch.shots * problem.n_classes, problem.width
     K = 1 if problem.n_classes == 2 else problem.n_classes
     _, l2 = grid_axes(batch.settings)
-    # Newton and leave-one-out keep about eight M x M matrices a penalty; softmax keeps one a class.
+    # Newton and leave-one-out keep about eight M x M matrices per penalty; softmax keeps one per class.
     systems = 8 * len(l2) * (M * M + M * min(M, D)) * max(1, K // 2) if batch.measure == "accuracy" else 0
     return 8 * (4 * M * D + systems + 4 * len(batch.settings) * K * D)
 

@@ -215,7 +215,7 @@ class WholeMethod:
         return list(dict.fromkeys(key for row in self._keys(batch) for key in row))
 
     def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
-        """One a seed and setting."""
+        """One per seed and setting."""
         seeded = "random_state" in self.parameters() and batch.method.starts > 1
         starts = [seed % batch.method.starts if seeded else None for seed in batch.seeds]
         points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
@@ -261,7 +261,7 @@ def prepare_method(problem: Problem, key: PreparedKey) -> Any:
 
 
 def prepared_keys(batch: Batch) -> list[PreparedKey]:
-    """What has to be fitted on source before a batch can run; one entry a seed when the method is random."""
+    """What has to be fitted on source before a batch can run; one entry per seed when the method is random."""
     return find_method(batch.method).prepared_keys(batch)
 
 

@@ -41,7 +41,7 @@ def probe_heads(
 ) -> Heads:
     """Heads on one set of features: coef (S, G, K, d), intercept (S, G, K), support loss (S, G).
 
-    `features` holds one entry, or one a seed; d is the largest number of features of the settings.
+    `features` holds one entry, or one per seed; d is the largest number of features of the settings.
     """
     Z = few_rows(problem, batch.target, draws, features, grid_axes(settings)[0][-1])
     if options_of(batch, settings[0])["probe"] == "adamw":
@@ -80,7 +80,7 @@ def _exact(Z: np.ndarray, y: np.ndarray, n_classes: int, settings: Sequence[Sett
 def _adamw(
     problem: Problem, batch: Batch, draws: Draws, features: list[Features], Z: np.ndarray, settings: Sequence[Setting]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One fit a run, each with the random start of its own seed; early stopping on the validation rows, if any."""
+    """One fit per run, each with the random start of its own seed; early stopping on the validation rows, if any."""
     X_pool, y_pool = problem.pool(batch.target)
     K = 1 if problem.n_classes == 2 else problem.n_classes
     coef = np.zeros((len(batch.seeds), len(settings), K, Z.shape[-1]))
@@ -104,7 +104,7 @@ def _adamw(
 def probe_measures(
     problem: Problem, batch: Batch, draws: Draws, features: list[Features], settings: Sequence[Setting]
 ) -> dict[str, np.ndarray]:
-    """Learners that are no affine map, one fit a run; they see the features divided by one number."""
+    """Learners that are no affine map, one fit per run; they see the features divided by one number."""
     most = max(s.n_features or problem.width for s in settings)
     X = problem.pool(batch.target)[0]
     tally = Tally(problem, batch.target, draws, len(settings))
@@ -138,7 +138,7 @@ def _learner(kind: str, y: np.ndarray, width: int) -> Any:
         from sklearn.gaussian_process import GaussianProcessClassifier
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-        # rows have a mean square of one a feature: sqrt(width) is their typical distance; fitted from there
+        # rows have a mean square of one per feature: sqrt(width) is their typical distance; fitted from there
         kernel = ConstantKernel(4.0, (1e-9, 1e9)) * RBF(width**0.5, (1e-9, 1e9))
         return GaussianProcessClassifier(kernel, optimizer=_most_likely, random_state=0)
     from sklearn.ensemble import GradientBoostingClassifier

@@ -65,7 +65,7 @@ def _features_axis(axis: Any, values: Sequence[int]) -> None:
 
 
 def plot_nullspace(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Nullspace norm against the number of features, one panel a method, one line a target."""
+    """Nullspace norm against the number of features, one panel per method, one line per target."""
     methods, targets = values_of(table, "method"), values_of(table, "target")
     figure, axes = panels(len(methods), columns=columns, sharey=True)
     for axis, method in zip(axes, methods):
@@ -82,7 +82,7 @@ def plot_nullspace(table: Table, titles: Titles, columns: int | None = None) -> 
 
 
 def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
-    """Left: bias against nullspace norm, one line a target. Right: variance against shots, mean over targets."""
+    """Left: bias against nullspace norm, one line per target. Right: variance against shots, mean over targets."""
     figure, (left, right) = panels(2, (2.9, 2.4), legend=0.0, columns=columns)
     for i, target in enumerate(values_of(table, "target")):
         rows = {r["n_features"]: r for r in table if r["target"] == target}
@@ -105,7 +105,7 @@ def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
 
 
 def plot_bound(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Excess risk (solid) and the bound on it (dashed) against labels, a column a target, a row a method."""
+    """Excess risk (solid) and the bound on it (dashed) against labels, a column per target, a row per method."""
     targets, methods = values_of(table, "target"), values_of(table, "method")
     columns = columns or len(targets)
     figure, axes = panels(len(targets) * len(methods), columns=columns, sharey=True)

@@ -80,7 +80,7 @@ def _accuracies(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]
     if results.plan.compare == "data":
         for method in (m.name for m in results.plan.methods):
             mine = [row for row in means if row["method"] == method]
-            caption = f"{titles[method]}: one line a data set; bars are standard errors of the mean. {chosen}"
+            caption = f"{titles[method]}: one line per data set; bars are standard errors of the mean. {chosen}"
             yield _drawn(f"by-data-{method}", f"{titles[method]}: accuracy by data set", caption, mine,
                          figures.plot_by_data, mine, titles)  # fmt: skip
     if len(titles) > _MOST_LINES:

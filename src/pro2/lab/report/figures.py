@@ -71,17 +71,17 @@ def _lines(axis: Any, rows: Table, column: str, styles: Mapping[str, dict[str, A
 
 
 def plot_accuracy(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Accuracy against shots, one panel a target, with standard errors over seeds."""
+    """Accuracy against shots, one panel per target, with standard errors over seeds."""
     return _panelled(table, titles, "target", "method", "test accuracy (%)", columns)
 
 
 def plot_overall(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Mean over targets against shots, one panel a data set."""
+    """Mean over targets against shots, one panel per data set."""
     return _panelled(table, titles, "data", "method", "mean over targets (%)", columns)
 
 
 def plot_by_data(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Accuracy of one method against shots, one panel a target, one line a data set (say, a backbone)."""
+    """Accuracy of one method against shots, one panel per target, one line per data set (say, a backbone)."""
     method = table[0]["method"]
     who = figure_text(titles.get(method, method))
     return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)", columns)
@@ -120,7 +120,7 @@ def plot_ranking(table: Table, titles: Titles, columns: int | None = None) -> An
 
 
 def plot_differences(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Paired differences to the baseline with their confidence intervals, one panel a target."""
+    """Paired differences to the baseline with their confidence intervals, one panel per target."""
     targets, methods = values_of(table, "target"), values_of(table, "method")
     baseline = table[0]["baseline"]
     styles = looks([*methods, baseline])

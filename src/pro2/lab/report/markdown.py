@@ -64,7 +64,7 @@ def code_block(code: str, language: str) -> str:
 
 
 def _tables(means: Table, titles: Mapping[str, str]) -> Iterator[str]:
-    """Two tables a data set, best in bold: accuracy, and where there are groups the accuracy of the worst of them."""
+    """Two tables per data set, best in bold: accuracy, and where there are groups the accuracy of the worst of them."""
     seeds = max(row["n_seeds"] for row in means)
     for data in dict.fromkeys(row["data"] for row in means):
         mine = [row for row in means if row["data"] == data]

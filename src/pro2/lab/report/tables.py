@@ -176,7 +176,7 @@ def bias_variance_table(dimensions: Table, nullspace: Table) -> Table:
 
 
 def write_csv(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
-    """One line a row, atomically; an empty cell is a missing value."""
+    """One line per row, atomically; an empty cell is a missing value."""
     names = list(dict.fromkeys(name for row in table for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")

@@ -210,7 +210,7 @@ def _plot_severity(axes: Any, found: Diagnosis) -> None:
 
 
 def _plot_labels(axes: Any, found: Diagnosis) -> None:
-    axes.set(title="More labels", xlabel="labels a class", ylabel="accuracy")
+    axes.set(title="More labels", xlabel="labels per class", ylabel="accuracy")
     if found.n_shots:
         axes.errorbar(found.n_shots, found.accuracy, found.stderr, marker="o", capsize=2, label="measured")
         axes.set_xscale("log", base=2)
