@@ -17,32 +17,41 @@ from docutils.parsers.rst import Directive
 from pro2.lab.report.demo_page import chart, legend
 
 ROOT = Path(__file__).parents[2]
-TITLES = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA"}
+TITLES = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA", "living": "Living, 17 classes"}
 
 
-def measured() -> tuple[list[int], dict[str, dict[str, list[float]]]]:
-    """The table between the README's markers: labels per class, then data -> classifier -> accuracies."""
+def measured() -> dict[str, tuple[list[int], dict[str, list[float]]]]:
+    """The tables between the README's markers: data -> labels per class, and the accuracies of each classifier."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = text[text.index("<!-- results:begin") : text.index("<!-- results:end -->")]
-    head, _, *lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("|")]
-    shots = [int(name) for name in head if name.isdigit()]
-    found: dict[str, dict[str, list[float]]] = {}
-    for data, classifier, *cells in lines:
-        found.setdefault(data, {})[classifier] = [float(cell) for cell in cells[: len(shots)]]
-    return shots, found
+    block = text[text.index("-->", text.index("<!-- results:begin")) + 4 : text.index("<!-- results:end -->")]
+    found: dict[str, tuple[list[int], dict[str, list[float]]]] = {}
+    for table in (part for part in block.split("\n\n") if part.startswith("|")):
+        head, _, *lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
+        shots = [int(name) for name in head if name.isdigit()]
+        for data, classifier, *cells in lines:
+            values = found.setdefault(data, (shots, {}))[1]
+            values[classifier] = [float(cell) for cell in cells[: len(shots)]]
+    return found
 
 
 class Overview(Directive):
     """One small chart for each data set; they stack on a narrow screen."""
 
     def run(self) -> list[nodes.Node]:
-        shots, found = measured()
-        panels = {data: dict(sorted(lines.items())) for data, lines in found.items()}  # Pro2 first, as in the legend
+        panels = {
+            data: (shots, {name: lines[name] for name in sorted(lines, key=lambda name: name != "the default")})
+            for data, (shots, lines) in measured().items()
+        }
         charts = "".join(
-            chart(TITLES.get(data, data), "labels per class", shots, lines, (50, 100)) for data, lines in panels.items()
+            chart(_title(data), "labels per class", shots, lines, (40, 100)) for data, (shots, lines) in panels.items()
         )
-        names = list(next(iter(panels.values())))
+        names = list(next(iter(panels.values()))[1])
         return [nodes.raw("", f'{legend(names)}<div class="charts">{charts}</div>', format="html")]
+
+
+def _title(data: str) -> str:
+    name, comma, rest = data.partition(",")
+    return TITLES.get(name, name) + comma + rest.partition(" with")[0]
 
 
 class Ran(Directive):
