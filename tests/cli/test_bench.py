@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,19 @@ def test_without_a_name_lists_and_with_a_wrong_one_says_which():
     assert "Traceback" not in wrong.stderr
 
 
+def test_the_shell_completes_names():
+    from pro2.cli.bench import complete
+
+    assert complete("ban") == ["bank", "bank_gpu"]
+    assert not complete("readme")
+
+
 def test_a_small_bank_prints_its_table():
     done = _pro2("bank", "--targets", "400", "--threads", "1", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     assert "| threads | work |" in done.stdout
+    told = json.loads(_pro2("bank", "--targets", "400", "--threads", "1", "--repeats", "1", "--json").stdout)
+    assert told["rows"][0]["threads"] == 1
 
 
 def test_a_small_stream_cleans_up(tmp_path):

@@ -13,30 +13,51 @@ import pro2
 from pro2.cli import options
 from pro2.cli.journey import tell
 
-NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks", "finetuning"}  # what benchmarks share
+NOT_BENCHMARKS = {
+    "harness",
+    "label_person",
+    "ceilings",
+    "real_tasks",
+    "finetuning",
+    "readme_table",
+}  # what they share and make
+
+
+FOLDER = Path(pro2.__file__).resolve().parents[2] / "benchmarks"
+
+
+def list_benchmarks() -> list[str]:
+    """Names of the scripts of a clone; an installed package has none."""
+    return sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in NOT_BENCHMARKS)
+
+
+def complete(incomplete: str) -> list[str]:
+    """What the shell proposes after the Tab key."""
+    return [name for name in list_benchmarks() if name.startswith(incomplete)]
 
 
 def bench(
     context: typer.Context,
-    name: str | None = typer.Argument(None, help="Which benchmark; without a name they are listed."),
+    name: str | None = typer.Argument(
+        None, help="Which benchmark; without a name they are listed.", autocompletion=complete
+    ),
     as_json: options.AsJson = False,
 ) -> None:
     """Measure speed and accuracy side by side with the alternatives; options after NAME go to the benchmark."""
-    folder = Path(pro2.__file__).resolve().parents[2] / "benchmarks"
-    names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in NOT_BENCHMARKS)
+    names = list_benchmarks()
     if not names:
         raise FileNotFoundError(
-            f"no benchmarks at {folder}: they are part of the repository, not of the installed package; "
+            f"no benchmarks at {FOLDER}: they are part of the repository, not of the installed package; "
             "clone it and install with `pip install -e .`"
         )
     if name is None:
-        about = {each: _first_sentence(folder / f"{each}.py") for each in names}
+        about = {each: _first_sentence(FOLDER / f"{each}.py") for each in names}
         width = max(map(len, names))
         return tell(about, [f"{each:<{width}}  {text}" for each, text in about.items()], as_json)
     if name not in names:
         raise ValueError(f"no benchmark {name!r}; there are {', '.join(names)}")
     asked = ["--json"] if as_json else []
-    done = subprocess.run([sys.executable, str(folder / f"{name}.py"), *context.args, *asked], check=False)
+    done = subprocess.run([sys.executable, str(FOLDER / f"{name}.py"), *context.args, *asked], check=False)
     raise typer.Exit(done.returncode)
 
 

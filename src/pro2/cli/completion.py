@@ -1,4 +1,4 @@
-"""What the shell proposes after the Tab key: names of plans, backbones, data sets and benchmarks."""
+"""What the shell proposes after the Tab key: names of plans, backbones and data sets."""
 
 from __future__ import annotations
 
