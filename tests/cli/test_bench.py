@@ -27,13 +27,13 @@ def test_without_a_name_lists_and_with_a_wrong_one_says_which():
 
 
 def test_a_small_bank_prints_its_table():
-    done = _pro2("bank", "--targets", "400", "--threads", "1", "--repeats", "1")
+    done = _pro2("bank", "--targets", "64", "--threads", "1", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     assert "| threads | work |" in done.stdout
 
 
 def test_a_small_stream_cleans_up(tmp_path):
-    done = _pro2("stream", "--gigabytes", "0.25", "--file", str(tmp_path / "x"))
+    done = _pro2("stream", "--gigabytes", "0.06", "--file", str(tmp_path / "x"))
     assert done.returncode == 0, done.stderr
     assert "peak resident MB" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -88,8 +88,8 @@ class AveragedHead:
         Leave-one-out logits of the average, weights included, at `temperature`.
     temperature : float
         What the averaged logits were multiplied by, so that probabilities are calibrated.
-    shares : array (K,)
-        Class shares of the target that the intercept assumes.
+    shift : ClassShift
+        What the intercept assumes about how common classes are.
     labels : Labels
         The rows of `loo_scores`.
     converged : bool
@@ -102,7 +102,7 @@ class AveragedHead:
     loo: np.ndarray
     loo_scores: Array
     temperature: float
-    shares: np.ndarray
+    shift: ClassShift
     labels: Labels
     converged: bool
 
@@ -144,7 +144,7 @@ def average_head(
         loo=np.average(likelihood, axis=0, weights=host(labels.c)),
         loo_scores=t * scores,
         temperature=t,
-        shares=shift.shares,
+        shift=shift,
         labels=labels,
         converged=all(bool(xp.all(b.mode.converged)) for b in blocks),
     )
@@ -153,12 +153,13 @@ def average_head(
 class ClassShift(NamedTuple):
     """How common classes are: logits of the labelled rows, and of the target, relative to equal classes, both (K').
 
-    `shares` (K,) are those assumed for the target.
+    `shares` (K,) are those assumed for the target; `by_class` in [0, 1] says how far the labels could not tell them.
     """
 
     labeled: Array
     assumed: Array
     shares: np.ndarray
+    by_class: float
 
 
 def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, sampling: str) -> ClassShift:
@@ -166,22 +167,26 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
 
     "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
     asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
-    rows. "auto": the closer the counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of
-    the counts, on a log scale.
+    rows. "auto": the closer the counts are to equal, the more it is the second, on a log scale.
     """
     K = len(source_shares)
     counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
     labeled = (counts + 0.5) / (counts.sum() + 0.5 * K)
     asked = np.maximum(source_shares, 1e-12) ** family.source_shares
     asked /= asked.sum()
-    chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
-    by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
-    by_class = float(np.exp(-2.0 * chi2 / (K - 1))) if by_class is None else by_class
+    by_class = drawn_by_class(counts, sampling)
     # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
     found = (counts + SHARES_WORTH * asked) / (counts.sum() + SHARES_WORTH) if sampling == "auto" else labeled
     assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
     assumed /= assumed.sum()
-    return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
+    return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed, by_class)
+
+
+def drawn_by_class(counts: np.ndarray, sampling: str) -> float:
+    """How far so many labels of each class were asked for: 1 or 0 where that is said, else exp(-2 chi^2 / (K - 1))."""
+    known = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
+    chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
+    return float(np.exp(-2.0 * chi2 / (len(counts) - 1))) if known is None else known
 
 
 def _logits(log_share: np.ndarray, like: Array) -> Array:
