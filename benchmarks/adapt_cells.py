@@ -2,10 +2,10 @@
 
     python benchmarks/adapt_cells.py DATA [--seeds 10] [--shots 2 8 32 128] [--tasks NAME ...] [--rows JSON] [--out MD]
 
-DATA holds waterbirds.npz, collages.npz and celeba10k.npz. A cell is a target and a number of labels per class; supports
-are balanced draws, accuracy is on all other rows of the target. Three classifiers: the source head, a ridge classifier
-on the target alone (penalty by leave-one-out), and `ProjectAndProbe().adapt`; log-loss and calibration are compared
-with the logistic probe on the target alone (penalty by leave-one-out). `--rows` keeps the cells as JSON and goes on
+DATA holds waterbirds.npz, collages.npz, celeba10k.npz and living_tiny.npz. A cell is a target and a number of labels per class; supports
+are balanced draws, accuracy is on all other rows of the target. Six classifiers: the source head, a ridge classifier
+on the target alone (penalty by leave-one-out), a linear probe, the paper's Pro2 and head interpolation (all by
+leave-one-out), and `ProjectAndProbe().adapt`; log-loss and calibration are compared with the logistic probe on the target alone (penalty by leave-one-out). `--rows` keeps the cells as JSON and goes on
 from there; `--out` writes the tables as a Markdown page.
 """
 
@@ -153,6 +153,19 @@ def accuracy_table(rows: list[Row], shots_list: list[int]) -> Page:
     return "Accuracy, %, by labels per class", head, body
 
 
+def summary_table(rows: list[Row]) -> Page:
+    """Each data set in two lines: with the fewest labels, and over all its cells; the best in bold."""
+    body = []
+    for data, own in families(rows).items():
+        shots_list = sorted({r["shots"] for r in own})
+        fewest = [r for r in own if r["shots"] == shots_list[0]]
+        for cells, labels in ((fewest, str(shots_list[0])), (own, f"{shots_list[0]} to {shots_list[-1]}")):
+            means = [mean(cells, key) for key in MODELS]
+            shown = [f"**{v:.1f}**" if v == np.nanmax(means) else f"{v:.1f}" for v in means]
+            body.append([data, labels, *shown])
+    return "Mean accuracy, %", ["data", "labels per class", *MODELS.values()], body
+
+
 def calibration_table(rows: list[Row]) -> Page:
     keys = ("log_loss", "probe_log_loss", "ece", "probe_ece")
     head = ["data", "log-loss", "of the probe", "ECE", "of the probe", "leave-one-out accuracy", "accuracy"]
@@ -247,6 +260,7 @@ def main() -> None:
         if args.rows:
             args.rows.write_text(json.dumps(rows))
     pages = [
+        summary_table(rows),
         accuracy_table(rows, sorted({r["shots"] for r in rows})),
         coverage_table(rows),
         calibration_table(rows),

@@ -33,7 +33,7 @@ def test_a_small_bank_prints_its_table():
 
 
 def test_a_small_stream_cleans_up(tmp_path):
-    done = _pro2("stream", "--gigabytes", "0.06", "--file", str(tmp_path / "x"))
+    done = _pro2("stream", "--gigabytes", "0.13", "--file", str(tmp_path / "x"))
     assert done.returncode == 0, done.stderr
     assert "peak resident MB" in done.stdout
     assert not list(tmp_path.iterdir())
