@@ -2,11 +2,11 @@
 
     python benchmarks/adapt_cells.py DATA [--seeds 10] [--shots 2 8 32 128] [--tasks NAME ...] [--rows JSON] [--out MD]
 
-DATA holds waterbirds.npz, collages.npz, celeba10k.npz and living_tiny.npz. A cell is a target and a number of labels per class; supports
-are balanced draws, accuracy is on all other rows of the target. Six classifiers: the source head, a ridge classifier
-on the target alone (penalty by leave-one-out), a linear probe, the paper's Pro2 and head interpolation (all by
-leave-one-out), and `ProjectAndProbe().adapt`; log-loss and calibration are compared with the logistic probe on the target alone (penalty by leave-one-out). `--rows` keeps the cells as JSON and goes on
-from there; `--out` writes the tables as a Markdown page.
+DATA holds waterbirds.npz, collages.npz, celeba10k.npz and living_tiny.npz. A cell is a target and a number of labels
+per class; supports are balanced draws, accuracy is on all other rows of the target. The default is compared with the
+source head, with a ridge classifier on the target alone, and with a linear probe, the paper's Pro2 and head
+interpolation, which choose their settings by leave-one-out. `--rows` keeps the cells as JSON and goes on from there;
+`--out` writes the tables as a Markdown page.
 """
 
 from __future__ import annotations
