@@ -13,7 +13,7 @@ from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import Projection
 from pro2.estimators.report import Evidence
-from pro2.linalg.average import AveragedHead, Labels, average_head, class_shift, drawn_by_class
+from pro2.linalg.average import AveragedHead, ClassShift, Labels, average_head, class_shift, drawn_by_class
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 from pro2.linalg.probes import loo_path
@@ -34,16 +34,17 @@ class Default:
 
     def head(self, labels: Labels, others: Array | None = None) -> AveragedHead:
         """The averaged head; `others` are target rows without a label."""
-        shift = class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
-        return average_head(self.priors, labels, shift, others=others)
+        return average_head(self.priors, labels, self._shift(labels), others=others)
 
     def refit(self, labels: Labels, like: AveragedHead) -> tuple[Array, Array]:
         """A head from other labels and the two best priors of `like`: for learning curves, where many are needed."""
         best = [like.members[i] for i in np.argsort(-like.weights, kind="stable")[:2]]
         chosen = [[m for name, m in best if name == prior.name] for prior in self.priors]
-        shift = class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
-        head = average_head(self.priors, labels, shift, chosen)
+        head = average_head(self.priors, labels, self._shift(labels), chosen)
         return head.coef, head.intercept
+
+    def _shift(self, labels: Labels) -> ClassShift:
+        return class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
 
     def adapt(self, classes: np.ndarray, labels: Labels, others: Array | None) -> tuple[LinearClassifier, AveragedHead]:
         """A classifier with its evidence."""

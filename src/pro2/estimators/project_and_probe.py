@@ -289,7 +289,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if U is not None:
             heard = transduce(how, head, labels, U)
             adapted.coef_, adapted.intercept_ = heard.coef, heard.intercept
-            adapted.transductive_proba_ = host(losses.probabilities(_logits(U, heard.coef, heard.intercept)))
+            adapted.transductive_proba_ = host(losses.probabilities(losses.affine(U, heard.coef, heard.intercept)))
             adapted.transductive_proba_[heard.rows] = heard.proba
         return adapted
 
@@ -327,8 +327,3 @@ def _stacked(rest: Array, X_unlabeled: Any, model: ProjectAndProbe) -> Array:
     xp = array_namespace(rest)
     more = model._target_rows(X_unlabeled, "X_unlabeled")
     return xp.concat([rest, xp.astype(more, rest.dtype)])
-
-
-def _logits(X: Array, coef: Array, intercept: Array) -> Array:
-    xp = array_namespace(X)
-    return X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)

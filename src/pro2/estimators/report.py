@@ -264,20 +264,15 @@ class Evidence:
         n = int(counts[counts > 0].min())
         if n >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
             return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
-        fold = np.zeros(len(y), dtype=int)
-        for k in np.unique(y):
-            fold[y == k] = np.arange(int(counts[k])) % n
-        X = host(self.labels.X)
-        parts = {}
+        fold, X = self.labels.folds(n), host(self.labels.X)
+        scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
         for f in range(n):
-            kept = np.flatnonzero(fold != f)
+            out = fold == f
             # one label of a class: all that is left has to speak for every class, which only the source can
-            head = self.refit(self.labels.take(kept)) if n > 1 else self.source_head
+            head = self.refit(self.labels.take(np.flatnonzero(~out))) if n > 1 else self.source_head
             assert head is not None
-            parts[f] = _logits(X[fold == f], *head)
-        scores = np.empty((len(y), parts[0].shape[1]))
-        for f, values in parts.items():
-            scores[fold == f] = values
+            coef, intercept = map(host, head)
+            scores[out] = losses.affine(X[out], np.atleast_2d(coef), np.atleast_1d(intercept))
         return scores
 
     def _interval(self, y: np.ndarray, w: np.ndarray, right: np.ndarray) -> tuple[float, float]:
@@ -332,12 +327,8 @@ class Evidence:
         return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - spread), 1.0 + spread)}
 
 
-def _logits(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    return np.asarray(X @ np.atleast_2d(host(coef)).T.astype(X.dtype) + np.atleast_1d(host(intercept)))
-
-
 def _answers(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    f = _logits(X, coef, intercept)
+    f = losses.affine(X, np.atleast_2d(host(coef)), np.atleast_1d(host(intercept)))
     return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
 
 

@@ -52,7 +52,7 @@ class OtherStarts:
         model: Any = cls(**params)
         X = _rows(model, X_unlabeled)
         head = _checked_head(coef, intercept, classes, X, unit=model.scale == "unit")
-        logits = _logits(X, head)
+        logits = losses.affine(array_namespace(X).astype(X, array_namespace(X).float64), head.coef_, head.intercept_)
         model._learn(_answered(X, logits, head.classes_), HEAD)
         model.priors_ = tuple(_centred(prior, head, logits) for prior in model.priors_)
         model.source_head_ = model._named(head)
@@ -107,11 +107,6 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     W, b = W[order], b[order]
     W, b = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
     return LinearClassifier.from_arrays(names, like_model(W, X), like_model(b, X), unit=unit)
-
-
-def _logits(X: Array, head: LinearClassifier) -> Array:
-    xp = array_namespace(X)
-    return xp.astype(X, xp.float64) @ xp.matrix_transpose(head.coef_) + head.intercept_
 
 
 def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:

@@ -59,6 +59,14 @@ class Labels(NamedTuple):
         at = xp.asarray(rows, device=device(self.X))
         return Labels(*(xp.take(v, at, axis=0) for v in self))
 
+    def folds(self, n: int) -> np.ndarray:
+        """One of n folds for each row: rows of a class are dealt in turn."""
+        y = host(self.y)
+        fold = np.empty(len(y), dtype=int)
+        for k in np.unique(y):
+            fold[y == k] = np.arange(int((y == k).sum())) % n
+        return fold
+
 
 def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the rows that are left, in order, and their total weights."""
@@ -326,9 +334,8 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
     prior, B = block.prior, block.mode.B
     xp = array_namespace(B)
     w = xp.asarray(weights, dtype=B.dtype, device=device(B))
-    theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))  # (D + 1, K')
-    coef = prior.spread(xp.matrix_transpose(theta[:-1, :]), block.ranked)
-    intercept = theta[-1, :] * prior.family.intercept**0.5
+    theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))
+    coef, intercept = prior.head(theta, block.ranked)
     for member, weight in zip(block.members, weights.tolist()):
         size = weight * prior.centre_size(member)
         if size:
