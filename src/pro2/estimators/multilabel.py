@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
     Attributes
     ----------
     labels_ : array (T,)
-        Names of the columns of y where it is a data frame, else 0, 1, ...
+        Their names.
     estimators_ : tuple of LinearClassifier
         The source head of each label.
     source_moments_ : SourceMoments
@@ -131,12 +132,21 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         check_is_fitted(self, "estimators_")
         return [self._priors_of(t) for t in range(len(self.estimators_))]
 
-    def fit(self, X: Any, y: Any) -> MultiLabelProjectAndProbe:
-        """Learn from source rows X (n, D) and labels y (n, T) of 0, 1 and NaN; both values of each label are needed."""
+    def fit(self, X: Any, y: Any, *, labels: Sequence[Any] | None = None) -> MultiLabelProjectAndProbe:
+        """Learn from source rows.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        y : array (n, T) or data frame
+            0, 1, or NaN for a missing label; each label needs rows with 0 and with 1.
+        labels : sequence of T names, optional
+            By default the names of a frame's columns, else 0, 1, ...
+        """
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
         X = host(check_X(self, X, reset=True))
-        Y, self.labels_ = label_matrix(y, len(X), "y")
+        Y, self.labels_ = label_matrix(y, len(X), "y", labels)
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
         self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
         self._made: dict[Any, Any] = {}
@@ -198,7 +208,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         return {name: value for name, value in super().__getstate__().items() if name != "_made"}
 
 
-def label_matrix(y: Any, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(n, T) of 0, 1 and NaN, and the names of its columns."""
     Y = np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else y, dtype=np.float64)
     if Y.ndim != 2 or len(Y) != n or not Y.shape[1]:
@@ -206,7 +216,10 @@ def label_matrix(y: Any, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     odd = Y[~np.isnan(Y) & (Y != 0) & (Y != 1)]
     if len(odd):
         raise ValueError(f"{name} has the value {odd[0]:g}: labels are 0, 1, or NaN for a missing one.")
-    return Y, np.asarray(list(y.columns)) if hasattr(y, "columns") else np.arange(Y.shape[1])
+    names = list(labels if labels is not None else getattr(y, "columns", range(Y.shape[1])))
+    if len(names) != Y.shape[1] or len(set(names)) < len(names):
+        raise ValueError(f"labels must be {Y.shape[1]} different names, one per column of {name}, got {names[:5]}.")
+    return Y, np.asarray(names)
 
 
 def _label_means(X: np.ndarray, Y: np.ndarray, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
