@@ -65,7 +65,7 @@ def held_near(name: str, head: LinearClassifier, X: np.ndarray) -> Any:
     """A baseline that starts from a head alone: its answers stand in for labels, and the head for the source's."""
     model = create_baseline(name).fit(X, head.predict(X))
     assert np.array_equal(model.classes_, head.classes_), "the head never gives one of its answers"
-    model.source_head_ = head
+    model.source_head_, model.coef_, model.intercept_ = head, head.coef_, head.intercept_
     return model
 
 
