@@ -19,13 +19,12 @@ SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are 
 SCREEN_CLASSES = 16  # and on at most this many classes
 LARGE = 256  # rows times scores: beyond, a rough fit first tells which priors are hopeless
 HOPELESS = 12.0  # nats behind the best
-KEEP = 4  # priors that are fitted on all rows where there are more
+KEEP = 4  # priors that are fitted on all rows where there are more,
+MOST_SCORES = 1 << 22  # and fewer where they would have more scores than that together
 TOL = 1e-5  # of a mode: five digits of the scores
-SCREEN_TOL = 1e-3  # enough to tell which priors are the best; ten times that is not, for the widest ones
+SCREEN_TOL = 3e-4  # enough to tell which priors are the best; ten times that is not, for the widest ones
 GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
-
-
 SHARES_WORTH = 16.0  # labels that the assumed class shares are worth where it is not known how labels were drawn
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
@@ -124,7 +123,7 @@ def average_head(
     few, classes = _screening_rows(priors[0], labels)
     if few is not None:
         screened = _fit(priors, gains, chosen, labels.take(few), shift, classes, SCREEN_TOL)
-        chosen = _best(family, priors, screened)
+        chosen = _best(family, priors, screened, labels)
     elif members is None and _is_large(labels, priors[0]):
         chosen = _hopeful(family, priors, _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL), labels)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
@@ -276,12 +275,15 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _best(family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block]) -> list[list[Member]]:
+def _best(
+    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block], labels: Labels
+) -> list[list[Member]]:
     """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
     score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
     apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
     best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
-    order = np.argsort(-apart[best], kind="stable")[:KEEP]
+    n_scores = labels.y.shape[0] * priors[0].heads.shape[1]
+    order = np.argsort(-apart[best], kind="stable")[: min(KEEP, max(1, MOST_SCORES // n_scores))]
     near = apart[best] >= apart[best].max() - 0.5 * HOPELESS
     members = [blocks[best].members[i] for i in order if near[i]]
     return [members if prior is blocks[best].prior else [] for prior in priors]
