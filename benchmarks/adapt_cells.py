@@ -232,9 +232,10 @@ def show(console: Console, pages: list[Page]) -> None:
         console.print(table)
 
 
-def write_page(path: Path, pages: list[Page], command: str, title: str) -> None:
+def write_page(path: Path, pages: list[Page], command: str, title: str, notes: tuple[str, ...] = ()) -> None:
     rule = "**Settings chosen by each method itself, from the few labels alone.**"
     lines = [f"# {title}", "", rule, "", f"Written by `{command}`.", ""]
+    lines += [line for note in notes for line in (note, "")]
     for title, head, body in pages:
         lines += [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(row) + " |" for row in body] + [""]

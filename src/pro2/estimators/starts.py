@@ -141,13 +141,16 @@ def _centred(prior: SourcePrior, head: LinearClassifier, logits: Array) -> Sourc
         coef, offset = coef - xp.mean(coef, axis=0), offset - xp.mean(offset)
     size, target = _margin(logits), prior.unit**2
     scale = target / size if size > 0 else 0.0
+    natural = size / target
+    # sizes near the head's own or beyond it would be the same prior again, and take the place of another one
+    sizes = (*(each for each in prior.family.sizes if each < 0.5 * natural), natural)
     sure = float(xp.mean(xp.max(losses.probabilities(logits), axis=1)))
     return replace(
         prior,
-        family=replace(prior.family, ridges=prior.family.ridges[:1]),
+        family=replace(prior.family, ridges=prior.family.ridges[:1], sizes=sizes),
         heads=scale * coef[None, ...],
         offsets=scale * offset[None, ...],
-        natural=(size / target,),
+        natural=(natural,),
         accuracy=(sure,),
     )
 
