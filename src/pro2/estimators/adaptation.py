@@ -13,7 +13,8 @@ from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import Projection
 from pro2.estimators.report import Evidence
-from pro2.linalg.average import AveragedHead, ClassShift, Labels, average_head, class_shift, drawn_by_class
+from pro2.linalg.average import AveragedHead, average_head
+from pro2.linalg.labels import ClassShift, Labels, class_shift, drawn_by_class
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 from pro2.linalg.probes import loo_path

@@ -16,8 +16,8 @@ from pro2.estimators.moments import SourceMoments
 from pro2.estimators.multilabel_report import MultiLabelReport
 from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
 from pro2.estimators.validation import check_X
-from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
+from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import host
 from pro2.linalg.priors import PriorFamily, SourcePrior
 

@@ -20,8 +20,8 @@ from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
 from pro2.linalg import losses
-from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.heads import discriminant_head
+from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import PriorFamily, SourcePrior
 

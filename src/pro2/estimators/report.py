@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pro2.linalg import losses
-from pro2.linalg.average import Labels
+from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 

@@ -17,8 +17,9 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.adaptation import Default
 from pro2.linalg import losses
-from pro2.linalg.average import AveragedHead, Labels, temperature
+from pro2.linalg.average import AveragedHead, temperature
 from pro2.linalg.graph import neighbour_graph, smoothness, spread
+from pro2.linalg.labels import Labels
 from pro2.linalg.mode import find_mode, orthogonal
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import Member, SourcePrior
