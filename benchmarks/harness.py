@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import os
 import platform
@@ -127,7 +128,8 @@ def run(name: str, title: str, work: Callable[[argparse.Namespace], list[dict[st
         threadpool_limits(1)
     if not asked.json:
         print(json.dumps(about), flush=True)
-    rows = work(asked)
+    with contextlib.redirect_stdout(sys.stderr if asked.json else sys.stdout):  # lines on the way are no JSON
+        rows = work(asked)
     text = table(rows)
     print(json.dumps({"about": about, "rows": rows}) if asked.json else text)
     if asked.write:

@@ -12,12 +12,12 @@ from harness import without_gaps
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "docs" / "results" / "adapt-cells.md"
-CAPTION = """Accuracy in % by labels per class, mean over the target distributions of a data set and ten draws:
-Waterbirds (3 targets), 4-way Collages (4), CelebA (2 tasks, 3 each; a target too small for many labels has lines of
-its own) and Living (17 classes), EfficientNet-Lite0 embeddings. *The default* is `adapt` as it comes: no validation
-label, no knob; its constants were settled on these data (for others, see `docs/results/unseen-tasks.md`). What is
-to be chosen is chosen from the few labels alone. Made by `benchmarks/adapt_cells.py`; the command and all
-cells: `docs/results/adapt-cells.md`.
+CAPTION = """Accuracy in %, mean over all target distributions of a data set and 10 draws of labels: Waterbirds (3
+targets), 4-way Collages (4), CelebA (2 tasks, 3 each), Living (17 classes), EfficientNet-Lite0 embeddings. *The
+default* is `ProjectAndProbe().adapt(X, y)`: no validation label and no knob, but its constants were settled on these
+data sets; the page to believe is [unseen tasks](docs/results/unseen-tasks.md). The others choose their settings by
+leave-one-out. Made by `python benchmarks/adapt_cells.py DATA --seeds 10`; every cell is in
+[adapt-cells](docs/results/adapt-cells.md).
 """
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from adapt_cells import Page, Row, accuracy_table, run_task, shortfall_table, show, write_page
+from adapt_cells import Page, Row, accuracy_table, run_task, shortfall_table, show, summary_table, write_page
 from real_tasks import CELEBA, Task
 from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -111,8 +111,9 @@ def main() -> None:
     for task in (*digits(), *tables(), *gaussians(), *(faces(args.data) if args.data else ())):
         console.print(task.name)
         shots = SHOTS[len(np.unique(task.y[task.source]))]
-        rows += run_task(task, list(shots), args.seeds, with_probe=False)
-    pages: list[Page] = [accuracy_table(rows, sorted({r["shots"] for r in rows})), shortfall_table(rows)]
+        rows += run_task(task, list(shots), args.seeds)
+    shots_list = sorted({r["shots"] for r in rows})
+    pages: list[Page] = [summary_table(rows), accuracy_table(rows, shots_list), shortfall_table(rows)]
     show(console, pages)
     if args.out:
         command = f"python benchmarks/unseen_tasks.py DATA --seeds {args.seeds}"

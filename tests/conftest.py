@@ -28,3 +28,9 @@ def interruptible() -> None:
     """Children can be interrupted even where the tests run in the background, which ignores it and hands that on."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for clusters, browsers and killed processes come first: other workers compute meanwhile."""
+    waiting = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in waiting)

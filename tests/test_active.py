@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pro2.active
-from pro2 import ProjectAndProbe, suggest_labels
+from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
 from pro2.active import NOISE, _greedy
 
 
@@ -200,3 +200,10 @@ def test_beats_random_choice_on_real_embeddings(real_data: Path):
             ours, chance = (rounds(model, X[pool], y[pool], test, each) for each in (suggested, drawn))
             gains.append(np.mean(ours) - np.mean(chance))
     assert np.mean(gains) > 0.01, gains
+
+
+def test_a_model_of_several_labels_is_refused():
+    X, y = make_rows(60)
+    model = MultiLabelProjectAndProbe().fit(X, np.stack([y, y[::-1]], axis=1))
+    with pytest.raises(TypeError, match="model has several labels"):
+        suggest_labels(model, X, 3)

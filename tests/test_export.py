@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe
+from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 from pro2.export import EXPORT_KEY, OPSET, affine_map, describe_export, export
 
 onnx = pytest.importorskip("onnx")
@@ -189,3 +191,39 @@ def test_the_example_puts_the_head_behind_a_real_backbone(tmp_path: Path) -> Non
     assert "24 images, same classes" in done.stdout
     assert float(done.stdout.split()[-1]) < 1e-5
     assert describe_export(out)["classes"] == ["flower", "temple"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, Any]:
+    X, _ = problem(2, offset=50.0)
+    Y = (X[:, :4] > 50.4).astype(int)
+    return X, MultiLabelProjectAndProbe().fit(X, Y, labels=["a", "b", "c", "d"]).adapt(X[:24], Y[:24])
+
+
+class TestSeveralLabels:
+    """All heads of a model of yes-or-no labels in one layer."""
+
+    def test_onnx_answers_all_labels_at_once(self, rows: Any, tmp_path: Path) -> None:
+        X, classifier = rows
+        proba, label = run_onnx(export(classifier, tmp_path / "m.onnx", "onnx"), X)
+        np.testing.assert_allclose(proba, np.stack(classifier.predict_proba(X))[..., 1].T, rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(label, classifier.predict(X))
+        assert describe_export(tmp_path / "m.onnx")["labels"] == ["a", "b", "c", "d"]
+
+    def test_a_backbone_can_be_attached(self, rows: Any, tmp_path: Path) -> None:
+        _, classifier = rows
+        path = export(classifier, tmp_path / "m.onnx", "onnx", backbone=backbone(tmp_path / "b.onnx"))
+        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        assert [each.name for each in session.get_outputs()] == ["probabilities", "label"]
+        assert session.get_outputs()[1].shape[1] == 4
+
+    def test_layers_have_one_output_per_label(self, rows: Any, tmp_path: Path) -> None:
+        X, classifier = rows
+        export(classifier, tmp_path / "m.safetensors", "safetensors")
+        found = safetensors.numpy.load_file(tmp_path / "m.safetensors")
+        logits = X.astype(float) @ found["weight"].T + found["bias"]
+        np.testing.assert_allclose(logits, classifier.decision_function(X), atol=1e-3)
+        layer = torch.nn.Linear(7, 4)
+        state = torch.load(export(classifier, tmp_path / "m.pt", "torch"), weights_only=True)
+        layer.load_state_dict(state)
+        np.testing.assert_array_equal(state["weight"].numpy(), found["weight"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pro2 import ProjectAndProbe, Projection
+from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, Projection
 from pro2.hub import CARD, FILE, from_pretrained, model_card, push_to_hub
 
 
@@ -111,3 +111,12 @@ def test_the_real_client_has_these_calls():
     }
     for name, arguments in wanted.items():
         assert arguments <= set(inspect.signature(getattr(HfApi, name)).parameters)
+
+
+def test_the_card_of_several_labels_names_them() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    model = MultiLabelProjectAndProbe().fit(X, (X[:, :2] > 0).astype(int), labels=["wet", "old"])
+    card = model_card(model)
+    assert "Labels (2): wet, old" in card
+    assert "a model of several yes-or-no labels" in card

@@ -17,20 +17,31 @@ from docutils.parsers.rst import Directive
 from pro2.lab.report.demo_page import chart, legend
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results" / "adapt-cells.md"
 TITLES = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA", "living": "Living, 17 classes"}
+SHOWN = (
+    "the default",
+    "head interpolation by leave-one-out",
+    "the paper's Pro2, d and l2 by leave-one-out",
+    "linear probe by leave-one-out",
+    "source head",
+)
+Curves = dict[str, dict[int, float]]
 
 
-def measured() -> dict[str, tuple[list[int], dict[str, list[float]]]]:
-    """The tables between the README's markers: data -> labels per class, and the accuracies of each classifier."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = text[text.index("-->", text.index("<!-- results:begin")) + 4 : text.index("<!-- results:end -->")]
-    found: dict[str, tuple[list[int], dict[str, list[float]]]] = {}
-    for table in (part for part in block.split("\n\n") if part.startswith("|")):
-        head, _, *lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
-        shots = [int(name) for name in head if name.isdigit()]
-        for data, classifier, *cells in lines:
-            values = found.setdefault(data, (shots, {}))[1]
-            values[classifier] = [float(cell) for cell in cells[: len(shots)]]
+def measured() -> dict[str, Curves]:
+    """data -> classifier -> labels per class -> accuracy, from the page's table by labels per class."""
+    text = PAGE.read_text(encoding="utf-8")
+    block = text[text.index("## Accuracy, %, by labels per class") :]
+    lines = [line[1:-1].split("|") for line in block.split("\n## ")[0].splitlines() if line.startswith("|")]
+    head, _, *body = [[cell.strip() for cell in line] for line in lines]
+    found: dict[str, Curves] = {}
+    for data, classifier, *cells in body:
+        curve = {int(name): float(cell) for name, cell in zip(head[2:], cells) if name.isdigit() and cell}
+        # a data set whose targets have different numbers of labels comes in parts: the one with most of them is shown
+        own = found.setdefault(data.split(",")[0], {})
+        if len(curve) > len(own.get(classifier, {})):
+            own[classifier] = curve
     return found
 
 
@@ -38,20 +49,12 @@ class Overview(Directive):
     """One small chart for each data set; they stack on a narrow screen."""
 
     def run(self) -> list[nodes.Node]:
-        panels = {
-            data: (shots, {name: lines[name] for name in sorted(lines, key=lambda name: name != "the default")})
-            for data, (shots, lines) in measured().items()
-        }
-        charts = "".join(
-            chart(_title(data), "labels per class", shots, lines, (40, 100)) for data, (shots, lines) in panels.items()
-        )
-        names = list(next(iter(panels.values()))[1])
-        return [nodes.raw("", f'{legend(names)}<div class="charts">{charts}</div>', format="html")]
-
-
-def _title(data: str) -> str:
-    name, comma, rest = data.partition(",")
-    return TITLES.get(name, name) + comma + rest.partition(" with")[0]
+        charts = ""
+        for data, curves in measured().items():
+            lines = {name: list(curves[name].values()) for name in SHOWN}
+            shots = list(curves[SHOWN[0]])
+            charts += chart(TITLES.get(data, data), "labels per class", shots, lines, (40, 100))
+        return [nodes.raw("", f'{legend(SHOWN)}<div class="charts">{charts}</div>', format="html")]
 
 
 class Ran(Directive):

@@ -26,14 +26,22 @@ _IR_VERSION = 8  # the oldest that has this opset: older runtimes can read the f
 
 
 def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Weight (K, D) and bias (K,) in float64 whose softmax is `predict_proba`."""
+    """Weight (K, D) and bias (K,) in float64 whose softmax is `predict_proba`; of T labels one row and logit each."""
     from sklearn.utils.validation import check_is_fitted
 
+    if _has_labels(classifier):
+        heads = classifier.estimators_
+        return np.concatenate([each.coef_ for each in heads]), np.concatenate([each.intercept_ for each in heads])
     check_is_fitted(classifier, "coef_")
     weight, bias = (np.asarray(host(part), dtype=np.float64) for part in (classifier.coef_, classifier.intercept_))
     if len(classifier.classes_) == 2:
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
     return weight, bias
+
+
+def _has_labels(classifier: Any) -> bool:
+    """Whether it answers several yes-or-no labels instead of one question with K classes."""
+    return hasattr(classifier, "labels_")
 
 
 def export(
@@ -48,7 +56,8 @@ def export(
 
     Parameters
     ----------
-    classifier : LinearClassifier, Probe or ProjectAndProbe
+    classifier : LinearClassifier, Probe, ProjectAndProbe, or one of several labels
+        T yes-or-no labels become one layer with T outputs: `probabilities` are those of yes, and so is `label`, (n, T).
     path : path
     format : {"onnx", "safetensors", "torch"}
         "onnx": opset 18, input `embedding` (n, D) float32 with any n, outputs `probabilities` (n, K) and `label` (n,).
@@ -57,7 +66,7 @@ def export(
     backbone : path, optional
         Only for "onnx": the graph of a backbone with one output (n, D), which the head is attached to.
     """
-    if not hasattr(classifier, "unit_rows_"):
+    if not hasattr(classifier, "unit_rows_") and not _has_labels(classifier):
         raise ValueError(
             f"classifier is a {type(classifier).__name__}, which is not one affine map; export a model, a "
             "probe, or what `adapt` returned."
@@ -138,6 +147,8 @@ def read_head(path: Path) -> Head:
         facts = parse_json(metadata.get(EXPORT_KEY, "{}"), "description")
     except FormatError as error:
         raise ValueError(f"{path} is not a readable safetensors file ({error})") from error
+    if "labels" in facts:
+        raise ValueError(f"{path} has {len(facts['labels'])} yes-or-no labels, not the classes of one head")
     weight, bias = _layer(tensors, path)
     unit = facts.get("input") == "rows of length one"
     return Head(weight, bias, facts.get("classes"), unit, facts.get("provenance", {}))
@@ -157,14 +168,19 @@ def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, n
 def _facts(classifier: Any) -> str:
     import pro2
 
+    several = _has_labels(classifier)
     facts = {
-        "classes": classifier.classes_.tolist(),
+        **({"labels": classifier.labels_.tolist()} if several else {"classes": classifier.classes_.tolist()}),
         "n_features_in": int(classifier.n_features_in_),
-        "input": "rows of length one" if classifier.unit_rows_ else "raw embeddings",
+        "input": "rows of length one" if _takes_units(classifier) else "raw embeddings",
         "pro2_version": pro2.__version__,
         "provenance": dict(classifier.provenance),
     }
     return json.dumps(facts, sort_keys=True)
+
+
+def _takes_units(classifier: Any) -> bool:
+    return bool(getattr(classifier, "unit_rows_", False))  # several labels are always on raw rows
 
 
 def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
@@ -178,7 +194,7 @@ def _write_torch(classifier: Any, file: IO[bytes]) -> None:
         import torch
     except ImportError as error:
         raise ImportError("The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors") from error
-    if classifier.unit_rows_:
+    if _takes_units(classifier):
         raise ValueError(
             "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
             "safetensors and divide each embedding by its length before the layer."
@@ -218,40 +234,60 @@ def _write_onnx(classifier: Any, file: IO[bytes], backbone: Path | None) -> None
 
 
 def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSION) -> Any:
-    """The head as an `onnx.ModelProto`: embedding (n, D) -> probabilities (n, K), label (n,)."""
+    """The head as an `onnx.ModelProto`: embedding (n, D) -> probabilities (n, K), label (n,), or both (n, T)."""
     onnx = _import_onnx()
     make, kind = onnx.helper, onnx.TensorProto
     weight, bias = affine_map(classifier)
     # Products in float64: raw embeddings have large means that cancel against the bias.
     constants = [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(bias, "bias")]
-    labels, label_type = _label_tensor(classifier.classes_)
     nodes = [make.make_node("Cast", ["embedding"], ["wide"], to=kind.DOUBLE)]
     wide = "wide"
-    if classifier.unit_rows_:
+    if _takes_units(classifier):
         smallest, axis = np.array(np.finfo(np.float64).tiny), np.array([1])
         constants += [onnx.numpy_helper.from_array(smallest, "tiny"), onnx.numpy_helper.from_array(axis, "axis")]
         nodes += _unit_nodes(make)
         wide = "unit"
-    nodes += [
-        make.make_node("Gemm", [wide, "weight", "bias"], ["logits"], transB=1),
-        make.make_node("Softmax", ["logits"], ["softmax"], axis=1),
-        make.make_node("Cast", ["softmax"], ["probabilities"], to=kind.FLOAT),
-        make.make_node("ArgMax", ["logits"], ["code"], axis=1, keepdims=0),
-        make.make_node("Gather", ["labels", "code"], ["label"], axis=0),
-    ]
+    nodes.append(make.make_node("Gemm", [wide, "weight", "bias"], ["logits"], transB=1))
+    answer, more, label = _yes_or_no() if _has_labels(classifier) else _one_class(classifier.classes_)
     K, D = weight.shape
     graph = make.make_graph(
-        nodes,
+        [*nodes, *answer],
         "pro2",
         [make.make_tensor_value_info("embedding", kind.FLOAT, ["n", D])],
         [
             make.make_tensor_value_info("probabilities", kind.FLOAT, ["n", K]),
-            make.make_tensor_value_info("label", label_type, ["n"]),
+            make.make_tensor_value_info("label", label, ["n", K] if _has_labels(classifier) else ["n"]),
         ],
-        [*constants, labels],
+        [*constants, more],
     )
     opsets = [make.make_opsetid("", opset)]
     return make.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="pro2")
+
+
+def _one_class(classes: np.ndarray) -> tuple[list[Any], Any, int]:
+    """From logits to the probabilities of K classes and the most probable one: nodes, a constant, the label's type."""
+    onnx = _import_onnx()
+    node, (labels, label_type) = onnx.helper.make_node, _label_tensor(classes)
+    nodes = [
+        node("Softmax", ["logits"], ["softmax"], axis=1),
+        node("Cast", ["softmax"], ["probabilities"], to=onnx.TensorProto.FLOAT),
+        node("ArgMax", ["logits"], ["code"], axis=1, keepdims=0),
+        node("Gather", ["labels", "code"], ["label"], axis=0),
+    ]
+    return nodes, labels, label_type
+
+
+def _yes_or_no() -> tuple[list[Any], Any, int]:
+    """The same for labels that are each yes or no: the probability of yes, and 1 where the logit is above 0."""
+    onnx = _import_onnx()
+    node, kind = onnx.helper.make_node, onnx.TensorProto
+    nodes = [
+        node("Sigmoid", ["logits"], ["sigmoid"]),
+        node("Cast", ["sigmoid"], ["probabilities"], to=kind.FLOAT),
+        node("Greater", ["logits", "zero"], ["yes"]),
+        node("Cast", ["yes"], ["label"], to=kind.INT64),
+    ]
+    return nodes, onnx.numpy_helper.from_array(np.array(0.0), "zero"), kind.INT64
 
 
 def _unit_nodes(make: Any) -> list[Any]:

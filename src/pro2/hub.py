@@ -17,9 +17,12 @@ _KINDS = {
     "Projection": "a ranked projection",
     "Probe": "a linear probe",
     "ProbeBank": "a bank of linear probes",
+    "MultiLabelProjectAndProbe": "a model of several yes-or-no labels fitted on a source, ready to be adapted",
+    "MultiLabelClassifier": "a classifier of several yes-or-no labels adapted to a target",
 }
 _USE = {
     "ProjectAndProbe": "adapted = model.adapt(X_target, y_target)  # embeddings and a handful of labels",
+    "MultiLabelProjectAndProbe": "adapted = model.adapt(X_target, Y_target)  # embeddings and a matrix of 0, 1 and NaN",
     "Projection": "features = model.transform(X)",
     "ProbeBank": "model.predict(X, target=...)",
 }
@@ -106,7 +109,8 @@ def model_card(estimator: Any, name: str = "model") -> str:
         Title, and the name in the example.
     """
     kind = type(estimator).__name__
-    classes = [str(each) for each in estimator.classes_.tolist()] if hasattr(estimator, "classes_") else []
+    what = next((word for word in ("labels", "classes") if hasattr(estimator, f"{word}_")), None)
+    names = [] if what is None else [str(each) for each in getattr(estimator, f"{what}_").tolist()]
     lines = [
         "---",
         "library_name: pro2",
@@ -126,9 +130,9 @@ def model_card(estimator: Any, name: str = "model") -> str:
         "",
         f"It takes embeddings of width {estimator.n_features_in_}.",
     ]
-    if classes:
-        shown = ", ".join(map(_inline, classes[:20])) + (", ..." if len(classes) > 20 else "")
-        lines += ["", f"Classes ({len(classes)}): {shown}"]
+    if what is not None:
+        shown = ", ".join(map(_inline, names[:20])) + (", ..." if len(names) > 20 else "")
+        lines += ["", f"{what.capitalize()} ({len(names)}): {shown}"]
     return "\n".join([*lines, *_provenance_lines(estimator), ""])
 
 

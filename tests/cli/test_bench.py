@@ -35,7 +35,7 @@ def test_the_shell_completes_names():
 
 
 def test_a_small_bank_prints_its_table():
-    done = _pro2("bank", "--targets", "400", "--threads", "1", "--repeats", "1")
+    done = _pro2("bank", "--targets", "64", "--threads", "1", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     assert "| threads | work |" in done.stdout
     told = json.loads(_pro2("bank", "--targets", "400", "--threads", "1", "--repeats", "1", "--json").stdout)
@@ -43,7 +43,7 @@ def test_a_small_bank_prints_its_table():
 
 
 def test_a_small_stream_cleans_up(tmp_path):
-    done = _pro2("stream", "--gigabytes", "0.25", "--file", str(tmp_path / "x"))
+    done = _pro2("stream", "--gigabytes", "0.13", "--file", str(tmp_path / "x"))
     assert done.returncode == 0, done.stderr
     assert "peak resident MB" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -195,7 +195,8 @@ def test_a_validation_table_and_fixed_options_reach_the_estimator(
     np.testing.assert_allclose(pro2.load(tmp_path / "val").coef_, chosen.coef_, rtol=1e-6)
 
 
-def test_waterbirds_from_table_to_deployment(real_data: Path, tmp_path: Path) -> None:
+def test_waterbirds_from_table_to_deployment(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "run", call)  # the digits above go through processes of their own
     source = real_data / "waterbirds.npz"
     minority = EmbeddingTable.open(source).where("split == 2 and y != place")
     python = fit_both(source, "split == 0", "y", tmp_path)

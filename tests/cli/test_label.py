@@ -33,14 +33,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fails(*args: str, cwd: Path) -> str:
-    done = subprocess.run([*_PRO2, "label", *args], capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    return done.stderr
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -61,8 +53,8 @@ def fails(*args: str, cwd: Path) -> str:
         (["pool.arrow", "--model", "model.safetensors", "--text", "nite"], "did you mean"),
     ],
 )
-def test_mistakes_end_in_one_line(files, tmp_path, args, message):
-    assert message in fails(*args, "--no-browser", "--out", str(tmp_path / "s"), cwd=files)
+def test_mistakes_end_in_one_line(files, tmp_path, failing, args, message):
+    assert message in failing("label", *args, "--no-browser", "--out", tmp_path / "s", cwd=files)
 
 
 class Running:
@@ -136,7 +128,7 @@ def test_other_machines_are_a_choice_with_a_warning_and_people_have_addresses(fi
 
 
 @pytest.mark.slow
-def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp_path):
+def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp_path, failing):
     from pro2.label.events import Event
     from pro2.label.journal import Journal
 
@@ -146,7 +138,7 @@ def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp
     journal.append([Event("label", "", name, "dog", key=f"key-{name}") for name in ("p1", "gone")])
     journal.close()
     args = ["pool.arrow", "--model", "model.safetensors", "--out", str(session)]
-    said = fails(*args, "--no-browser", cwd=files)
+    said = failing("label", *args, "--no-browser", cwd=files)
     assert "1 labelled row is no longer there ('gone')" in said
     assert "--match-by-id" in said
     out, err = Running(*args, "--match-by-id", cwd=files).end()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,12 +117,8 @@ def test_plans_are_listed_and_shown() -> None:
         (["plans", "show", "shgo"], "did you mean 'shog'"),
     ],
 )
-def test_mistakes_end_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from pro2.cli.main import main; main()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "400"})
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_mistakes_end_in_one_line(arguments: list[str], message: str, tmp_path: Path, failing: Any) -> None:
+    assert message in failing(*arguments, cwd=tmp_path)
     assert not (tmp_path / "x" / "results.parquet").exists()
 
 

@@ -91,7 +91,9 @@ def _use(found: Any) -> None:
     X = np.random.default_rng(0).standard_normal((4, found.n_features_in_))
     if hasattr(found, "report_"):
         assert str(found.report_)
-    if hasattr(found, "predict"):
+    if hasattr(found, "labels_"):
+        assert found.predict(X).shape == (4, len(found.labels_))
+    elif hasattr(found, "predict"):
         which = {"target": found.targets_[0]} if hasattr(found, "targets_") else {}
         assert set(found.predict(X, **which).tolist()) <= set(found.classes_.tolist())
     if hasattr(found, "transform"):

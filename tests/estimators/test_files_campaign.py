@@ -12,7 +12,8 @@ import pro2
 from tests.mutators import attack
 
 HERE = "tests/estimators/damage.py"
-N = {"model": 125, "adapted": 125, "names": 125, "bank": 125, "moments": 250}  # each is tried in two ways
+# each is tried in two ways
+N = {"model": 125, "adapted": 125, "names": 125, "bank": 125, "labels": 125, "labels adapted": 125, "moments": 250}
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +24,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     X = rng.standard_normal((60, 5)) + 2 * y[:, None]
     names = np.array(["Möwe", "owl", ""])[np.arange(60) % 3]
     model = pro2.ProjectAndProbe(n_components=3).fit(X, y)
+    several = pro2.MultiLabelProjectAndProbe().fit(X, np.stack([y, y[::-1]], axis=1))
     made: dict[str, Any] = {
         "model": model,
         "adapted": model.adapt(X[:12], y[:12]),
         "names": pro2.ProjectAndProbe().fit(X, names).adapt(X[:9], names[:9]),
         "bank": pro2.ProbeBank(model).fit(X, y, target=np.repeat(["north", "south"], 30)),
+        "labels": several,
+        "labels adapted": several.adapt(X[:12], np.stack([y, y[::-1]], axis=1)[:12]),
         "moments": pro2.SourceMoments.from_arrays(X, names),
     }
     provenance = {"source": {"backbone": "toy", "digest": "sha256:0", "rows": 60}}

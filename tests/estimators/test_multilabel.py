@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.multioutput import MultiOutputClassifier
+from sklearn.metrics import average_precision_score, get_scorer, roc_auc_score
+from sklearn.model_selection import cross_val_score
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
+from sklearn.utils import get_tags
 
+import pro2
 from pro2 import ProjectAndProbe
+from pro2.estimators.files import describe
 from pro2.estimators.multilabel import MultiLabelProjectAndProbe
+from pro2.estimators.multilabel_evaluation import average_precision, evaluate_labels
 from pro2.linalg.priors import PriorFamily
 
 
@@ -96,3 +105,132 @@ def test_ranked_directions_are_those_of_each_label_alone():
 def test_mistakes_are_explained(y, found):
     with pytest.raises(ValueError, match=found):
         MultiLabelProjectAndProbe().fit(np.random.default_rng(0).normal(size=(30, 4)), y)
+
+
+class TestFiles:
+    def test_what_is_saved_comes_back(self, model, tmp_path):
+        few, X = rows(24, 1), rows(30, 2)[0]
+        gaps = few[1].astype(float)
+        gaps[:, 1] = np.nan
+        adapted = model.adapt(few[0], gaps)
+        for before in (model, adapted):
+            after = pro2.load(before.save(tmp_path / type(before).__name__))
+            assert type(after) is type(before)
+            np.testing.assert_array_equal(after.decision_function(X), before.decision_function(X))
+            np.testing.assert_array_equal(after.labels_, before.labels_)
+        assert str(after.report_) == str(adapted.report_)
+        again = pro2.load(tmp_path / "MultiLabelProjectAndProbe").adapt(few[0], gaps)
+        np.testing.assert_array_equal(again.decision_function(X), adapted.decision_function(X))
+
+    def test_a_file_holds_no_priors(self, model, tmp_path):
+        """They are the largest part of a model by far, and made from the rest."""
+        model.adapt(*rows(24, 1))
+        tensors = describe(model.save(tmp_path / "m"))["tensors"]
+        assert not [name for name in tensors if "prior" in name]
+        assert describe(tmp_path / "m")["labels"] == [0, 1, 2, 3]
+        assert describe(tmp_path / "m")["made_from"] == "500 source rows"
+        assert "_made" not in pickle.loads(pickle.dumps(model)).__dict__
+
+    @pytest.mark.parametrize(
+        ("forge", "found"),
+        [
+            (lambda m: setattr(m, "labels_", m.labels_[:3]), "T|agree|instead"),
+            (lambda m: setattr(m, "shares_", m.shares_ + 1.0), "do not agree"),
+            (lambda m: setattr(m, "estimators_", m.estimators_[:1]), "do not agree"),
+            (lambda m: setattr(m, "means_", m.means_[:, :1]), "do not agree"),
+            (lambda m: setattr(m, "extra_", 1), "no attribute 'extra_'"),
+        ],
+    )
+    def test_what_does_not_fit_is_not_saved(self, forge, found, tmp_path):
+        model = MultiLabelProjectAndProbe().fit(*rows(100, 0))
+        forge(model)
+        with pytest.raises(ValueError, match=found):
+            model.save(tmp_path / "m")
+
+
+def test_frames_name_the_labels(model, tmp_path):
+    names = ["wet", "old", "red", "far"]
+    X, Y = rows(60, 0)
+    frame = pd.DataFrame(Y, columns=names).astype("Int64")
+    frame.iloc[3, 2] = pd.NA
+    named = MultiLabelProjectAndProbe().fit(X, frame)
+    assert named.labels_.tolist() == names
+    assert pro2.load(named.save(tmp_path / "m")).labels_.tolist() == names
+    adapted = named.adapt(X[:9], frame[:9])
+    assert adapted.report_["red"].n_labels == 8
+    with pytest.raises(ValueError, match="same order"):
+        named.adapt(X[:9], frame[names[::-1]][:9])
+    with pytest.raises(ValueError, match="column 'old' of y has one value only"):
+        MultiLabelProjectAndProbe().fit(X, frame.assign(old=1))
+
+
+def test_the_report_has_a_line_for_each_label(model):
+    X, Y = rows(24, 1)
+    gaps = Y.astype(float)
+    gaps[:, 1] = np.nan
+    report = model.adapt(X, gaps).report_
+    assert report[1] is None
+    assert report[0].n_labels == 24
+    lines = str(report).splitlines()
+    assert len(lines) == 2 + 4
+    assert "3 of 4 labels" in lines[0]
+    assert lines[3].split() == ["1", "0", "0", "no", "label:", "source", "head"]
+    assert lines[2].split()[:3] == ["0", str(Y[:, 0].sum()), str(24 - Y[:, 0].sum())]
+    assert report.to_dict()["1"] is None
+    assert report.to_dict()["2"]["n_labels"] == 24
+    assert report._repr_html_().count("<tr>") == 5
+
+
+def test_scikit_learn_takes_it_for_a_multi_label_classifier(model):
+    few, test = rows(60, 1), rows(200, 2)
+    chain = ClassifierChain(LogisticRegression()).fit(*rows(500, 0))
+    for ours in (model, model.adapt(*few)):
+        tags = get_tags(ours)
+        assert tags.classifier_tags.multi_label
+        assert tags.target_tags.multi_output
+        assert ours.decision_function(test[0]).shape == chain.decision_function(test[0]).shape
+        assert ours.predict(test[0]).dtype.kind == "i"
+        proba = np.stack(ours.predict_proba(test[0]))[..., 1].T
+        for name, metric in (("average_precision", average_precision_score), ("roc_auc", roc_auc_score)):
+            assert get_scorer(name)(ours, *test) == pytest.approx(metric(test[1], proba))
+    assert cross_val_score(MultiLabelProjectAndProbe(), *rows(200, 3), scoring="f1_macro", cv=3).min() > 0.6
+
+
+class TestEvaluation:
+    def test_average_precision_is_scikit_learns(self):
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            yes, weight = rng.random(50) < 0.3, rng.integers(0, 3, (4, 50))
+            yes[:2] = True, False
+            weight[:, :2] = 1
+            score = np.round(rng.normal(size=50), 1)  # with ties
+            found = average_precision(yes, score, weight)
+            expected = [average_precision_score(yes, score, sample_weight=w) for w in weight]
+            np.testing.assert_allclose(found, expected)
+
+    def test_gaps_are_left_out_and_labels_of_one_value_have_no_precision(self):
+        Y = np.array([[1, 0, np.nan], [0, 0, np.nan], [1, np.nan, np.nan], [0, 0, np.nan]])
+        scores = np.array([[2.0, -1, 0], [1, -1, 0], [0.5, -1, 0], [-3, 1, 0]])
+        found = evaluate_labels(Y, scores, ["a", "b", "c"])
+        assert found.labels["a"].average_precision.value == pytest.approx((1 + 2 / 3) / 2)
+        assert found.mean_average_precision.value == found.labels["a"].average_precision.value
+        assert (found.labels["b"].n, found.labels["b"].n_yes, found.labels["b"].average_precision) == (3, 0, None)
+        assert found.labels["b"].accuracy.value == pytest.approx(2 / 3)
+        assert found.labels["c"].accuracy is None
+        assert evaluate_labels(Y[:, 1:], scores[:, 1:], ["b", "c"]).mean_average_precision is None
+
+    def test_the_interval_holds_the_value_and_shrinks_with_rows(self, model):
+        widths = []
+        for n in (60, 600):
+            X, Y = rows(n, 7)
+            mean = evaluate_labels(Y, model.decision_function(X), range(4)).mean_average_precision
+            assert mean.low <= mean.value <= mean.high
+            assert mean.value == pytest.approx(average_precision_score(Y, model.decision_function(X)))
+            widths.append(mean.high - mean.low)
+        assert widths[1] < 0.6 * widths[0]
+
+    def test_mistakes_are_explained(self):
+        with pytest.raises(ValueError, match="must agree"):
+            evaluate_labels(np.zeros((3, 2)), np.zeros((3, 3)), ["a", "b"])
+        with pytest.raises(ValueError, match="confidence"):
+            evaluate_labels(np.zeros((3, 1)), np.zeros((3, 1)), ["a"], confidence=2)

@@ -166,6 +166,28 @@ def test_leave_one_out_accuracy_tells_the_truth():
     assert held >= 8
 
 
+@pytest.mark.parametrize("hard", [0.0, 0.4])
+def test_the_interval_knows_that_class_shares_are_unknown(hard):
+    """Accuracies a of two equally assumed classes, shares uniform on [0, 1]: variance (a_0 - a_1)^2 / 12."""
+    y = np.arange(400) % 2
+    right = np.where(y == 1, np.arange(400) % 10 >= 10 * hard + 1, np.arange(400) % 10 >= 1).astype(float)
+    w = np.full(400, 1 / 400)
+
+    def half(by_class):
+        evidence = Evidence(None, None, np.array([0.5, 0.5]), by_class, None, {}, None)
+        low, high = evidence._interval(y, w, right)
+        return (high - low) / 2 / 1.96
+
+    assert half(0.0) == pytest.approx(wilson_half(right.mean(), 400) / 1.96)
+    difference = np.mean(right[y == 0]) - np.mean(right[y == 1])
+    assert half(1.0) ** 2 == pytest.approx(half(0.0) ** 2 + difference**2 / 12, rel=0.1)
+
+
+def wilson_half(share, n):
+    low, high = wilson_interval(share, n)
+    return (high - low) / 2
+
+
 def test_a_wrong_label_is_among_the_surprising():
     X, y = make_data(N=900)
     model = ProjectAndProbe().fit(X[:600], y[:600])

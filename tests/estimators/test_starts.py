@@ -109,6 +109,17 @@ class TestHead:
         assert other.classes_.tolist() == model.classes_.tolist()
         np.testing.assert_allclose(other.adapt(*few).coef_, model.adapt(*few).coef_, atol=1e-8)
 
+    @pytest.mark.parametrize("sureness", [0.01, 1.0, 100.0])
+    def test_every_prior_has_a_centre_of_its_own(self, case, head, sureness):
+        W, b = sureness * head.coef_, sureness * head.intercept_
+        model = ProjectAndProbe.from_head(W, b, head.classes_, case[3][0])
+        for prior in model.priors_:
+            members = [m for m in prior.family.members() if (m.ranked, m.reach) == (0.0, 4.0)]
+            sizes = [prior.centre_size(member) for member in members]
+            assert sizes == sorted(set(sizes))
+            assert sizes[0] == 0.0
+            assert sizes[-1] == prior.natural[0]
+
     def test_a_class_that_is_never_the_answer(self, case, head):
         K, _, few, test = case
         b = np.append(np.zeros(K - 1), -1e3) if K > 2 else np.array([-1e3])

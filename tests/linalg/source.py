@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from pro2.linalg.average import AveragedHead, Labels, average_head, class_shift
+from pro2.linalg.average import AveragedHead, average_head
 from pro2.linalg.bases import krylov_basis
+from pro2.linalg.labels import Labels, class_shift
 from pro2.linalg.moments import Moments
 from pro2.linalg.priors import PriorFamily, SourcePrior
 

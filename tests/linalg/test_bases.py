@@ -6,6 +6,7 @@ import scipy.linalg
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
+from pro2.linalg import bases
 from pro2.linalg.adamw import adamw_basis, adamw_probe
 from pro2.linalg.bases import krylov_basis, logistic_basis
 from pro2.linalg.moments import Moments, host
@@ -98,6 +99,16 @@ def test_multiclass_direction_is_the_best_discriminant_of_the_complement(rng, i)
     N = scipy.linalg.null_space(basis.components[:i]) if i else np.eye(len(A))
     best = N @ scipy.linalg.eigh(N.T @ C @ C.T @ N, N.T @ A @ N)[1][:, -1]
     assert abs(best @ basis.components[i]) / np.linalg.norm(best) == pytest.approx(1, abs=1e-9)
+
+
+def test_of_very_many_classes_the_directions_that_separate_most_are_followed(rng, monkeypatch):
+    m = Moments.from_arrays(*rows_of(rng, K=7))
+    whole = krylov_basis(m, 8, 0.1)
+    monkeypatch.setattr(bases, "MOST_SIGNALS", 5)
+    some = krylov_basis(m, 8, 0.1)
+    assert abs(whole.components[0] @ some.components[0]) == pytest.approx(1, abs=1e-8)
+    assert not np.allclose(np.abs(whole.components), np.abs(some.components))
+    np.testing.assert_allclose(some.components @ some.components.T, np.eye(8), atol=1e-9)
 
 
 def test_two_classes_are_a_case_of_many(rng):

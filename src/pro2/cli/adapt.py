@@ -10,6 +10,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_out, facts, labelled_rows, load_estimator, number_or_auto, rows_for, tell, working
+from pro2.cli.multilabel import adapt_labels, refuse
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -29,7 +30,8 @@ def adapt(
     out: Annotated[Path, typer.Option("--out", "-o", help="Adapted classifier to write, e.g. adapted.safetensors.")],
     target: Annotated[Path | None, typer.Argument(help="Table of target rows; a handful of labels is enough.")] = None,
     label: Annotated[
-        str | None, typer.Option("--label", "-y", help="Column of the label, in --labels or else in TARGET.")
+        str | None,
+        typer.Option("--label", "-y", help="Column of the label, in --labels or else in TARGET, or a,b,c."),
     ] = None,
     labels: options.Labels = None,
     where: options.Where = None,
@@ -57,12 +59,18 @@ def adapt(
     import numpy as np
 
     check_out(out, force)
+    fitted = load_estimator(model, "adapt", "adapt", several=True)
+    if hasattr(fitted, "labels_"):
+        one = {"--labels": labels, "--unlabeled": unlabeled, "--validation": validation, "--l2": l2}
+        refuse(one | {"--n-features": n_features, "--new-classes": new_classes})
+        fitted.set_params(**({} if label_sampling is None else {"label_sampling": label_sampling.value}))
+        adapt_labels(fitted, target, label, where, embedding, verify, out, force, as_json)
+        return
     named = label is not None or bool(labels)
     if (target is None) == named or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
     if new_classes and not named:
         raise ValueError("--new-classes goes with labels: give TARGET with --label COLUMN or --labels FILE")
-    fitted = load_estimator(model, "adapt", "adapt")
     if l2 is not None:
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
     if n_features is not None:

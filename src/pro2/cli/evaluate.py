@@ -9,6 +9,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_out, labelled_rows, labels_of, load_estimator, rows_for, tell, working
+from pro2.cli.multilabel import evaluate_labels, refuse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,9 @@ MATRIX = 12  # classes whose confusion matrix fits on a terminal
 def evaluate(
     adapted: options.AdaptedFile,
     table: options.TableFile,
-    label: Annotated[str | None, typer.Option("--label", "-y", help="Column of the label.")] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "-y", help="Column of the label; several are a,b,c, by default all.")
+    ] = None,
     labels: options.Labels = None,
     source: Annotated[
         Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
@@ -44,15 +47,20 @@ def evaluate(
 ) -> None:
     """Measure accuracy, calibration and the worst group on labelled rows of TABLE.
 
-    Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals.
+    Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. Of several
+    labels: mean average precision, and average precision and accuracy of each.
     """
-    if label is None and not labels:
-        raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     if out is not None:
         _check_csv(out, force)
-    classifier = load_estimator(adapted, "predict", "evaluate")
+    classifier = load_estimator(adapted, "predict", "evaluate", several=True)
+    if label is None and not labels and not hasattr(classifier, "labels_"):
+        raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     before = None if source is None else _source_head(source, classifier)
     whole = rows_for(classifier, table, where, embedding, verify, force)
+    if hasattr(classifier, "labels_"):
+        refuse({"--labels": labels, "--group": group})
+        evaluate_labels(classifier, before, whole, table, label, confidence, out, spreadsheet, force, as_json)
+        return
     rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
     groups = _groups(rows, group) if group else None
     with working(f"evaluating {len(rows)} rows"):
@@ -76,8 +84,11 @@ def _source_head(path: Path, classifier: Any) -> Any:
     """The model that a classifier was adapted from; another one would be a comparison of nothing."""
     import numpy as np
 
-    model = load_estimator(path, "adapt", "evaluate --source")
-    if model.n_features_in_ != classifier.n_features_in_ or not np.array_equal(model.classes_, classifier.classes_):
+    model = load_estimator(path, "adapt", "evaluate --source", several=hasattr(classifier, "labels_"))
+    names = "labels_" if hasattr(classifier, "labels_") else "classes_"
+    if model.n_features_in_ != classifier.n_features_in_ or not np.array_equal(
+        getattr(model, names, []), getattr(classifier, names)
+    ):
         raise ValueError(f"--source {path} has other classes or another width; give the model that was adapted")
     return model
 

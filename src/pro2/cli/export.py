@@ -28,17 +28,21 @@ def export(
     force: options.Replace = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights."""
+    """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights.
+
+    Of several labels all heads are written, as one layer with one output per label.
+    """
     check_out(out, force)
     from pro2.export import OPSET
     from pro2.export import export as write
 
-    classifier = load_estimator(adapted, "predict", "export")
+    classifier = load_estimator(adapted, "predict", "export", several=True)
     with working("exporting"):
         write(classifier, out, format.value, force=force, backbone=backbone)
-    K, D = len(classifier.classes_), classifier.n_features_in_
-    result = {"out": str(out), "format": format.value, "classes": classifier.classes_.tolist(), "width": D}
-    line = f"{out}: {D} numbers in, {K} classes out, {format.value}"
+    what, D = "labels" if hasattr(classifier, "labels_") else "classes", classifier.n_features_in_
+    names = getattr(classifier, f"{what}_").tolist()
+    result = {"out": str(out), "format": format.value, what: names, "width": D}
+    line = f"{out}: {D} numbers in, {len(names)} {what} out, {format.value}"
     if format is Format.onnx and backbone is None:
         result["opset"], line = OPSET, f"{line} (opset {OPSET}; outputs probabilities and label)"
     tell(result, [line], as_json)

@@ -10,6 +10,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_out, facts, labelled_rows, number_or_auto, open_table, tell, working
+from pro2.cli.multilabel import fit_labels, label_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +46,8 @@ def fit(
         list[Path] | None, typer.Argument(help="Embedding table with labels; with --moments, files of moments.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--label", "-y", help="Column of the label; rows without one are left out.")
+        str | None,
+        typer.Option("--label", "-y", help="Column of the label, or columns of 0 and 1, e.g. a,b,c."),
     ] = None,
     moments: Annotated[
         bool, typer.Option("--moments", help="SOURCE are files that SourceMoments.save wrote; they are added up.")
@@ -74,7 +76,7 @@ def fit(
     force: options.Replace = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Learn ranked features and a source classifier from a labelled SOURCE table.
+    """Learn ranked features and a source classifier from a labelled SOURCE table; rows without a label are left out.
 
     Without its rows: from moments of them (--moments), from a linear layer and unlabelled rows (--head, --unlabeled),
     or from unlabelled rows and the names of the classes (--unlabeled, --classes).
@@ -95,7 +97,12 @@ def fit(
     if kind == "moments":
         model, learned = _from_moments(files, params)
     elif kind == "source":
-        model, learned = _from_rows(files[0], str(label), open_table(files[0], where, embedding, verify), where, params)
+        table = open_table(files[0], where, embedding, verify)
+        columns = label_columns(table, str(label))
+        if len(columns) > 1:
+            fit_labels(files[0], table, columns, where, params, out, force, as_json)
+            return
+        model, learned = _from_rows(files[0], str(label), table, where, params)
     else:
         pool = Path(str(unlabeled))
         model, learned = _from_pool(pool, open_table(pool, where, embedding, verify), where, head, names, params)

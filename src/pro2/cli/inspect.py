@@ -25,6 +25,8 @@ _WHAT = {
     "Projection": "projection",
     "Probe": "probe",
     "ProbeBank": "bank of probes",
+    "MultiLabelProjectAndProbe": "model of several labels",
+    "MultiLabelClassifier": "adapted classifier of several labels",
     "SourceMoments": "source moments",
 }
 

@@ -26,6 +26,7 @@ _COMMANDS = {
     "fit": [
         "pro2 fit source.arrow --label y --out model.safetensors",
         'pro2 fit birds.npz -y y -w "split == 0" --out model.safetensors --json',
+        "pro2 fit faces.arrow --label smiling,young,hat --out model.safetensors",
         "pro2 fit --moments site-a.moments site-b.moments --out model.safetensors",
         "pro2 fit --head layer.safetensors --unlabeled pool.arrow --out model.safetensors",
     ],
@@ -134,8 +135,8 @@ def labelled_rows(
     return table.take(mask), y if classes is None else like_classes(y, classes), table.take(~mask)
 
 
-def load_estimator(path: Path, needs: str, command: str) -> Any:
-    """The estimator in a model file, with the method that the command needs."""
+def load_estimator(path: Path, needs: str, command: str, several: bool = False) -> Any:
+    """The estimator in a model file, with the method that the command needs; `several`: it may have many labels."""
     from pro2.estimators.files import is_model_file, load
     from pro2.tables.formats import SUFFIXES
 
@@ -149,6 +150,11 @@ def load_estimator(path: Path, needs: str, command: str) -> Any:
         raise ValueError(
             f"{path} holds a bank of {len(estimator.targets_)} heads, one for each target, and `pro2 {command}` needs "
             "one classifier; use it from Python: pro2.load(...).predict(X, target=...)"
+        )
+    if hasattr(estimator, "labels_") and not several:
+        raise ValueError(
+            f"{path} has {len(estimator.labels_)} labels, and `pro2 {command}` works on one: fit a model with --label "
+            f"{estimator.labels_.tolist()[0]}"
         )
     return estimator
 

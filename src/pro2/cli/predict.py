@@ -25,7 +25,7 @@ def predict(
     adapted: options.AdaptedFile,
     table: options.TableFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
-    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class.")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class or label.")] = False,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -33,7 +33,7 @@ def predict(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Predict the class of every row of TABLE."""
+    """Predict the class of every row of TABLE; of several labels, 0 or 1 for each."""
     writers: dict[str, Callable[[IO[bytes], Iterator[Batch]], None]] = {
         ".csv": partial(_write_csv, spreadsheet=spreadsheet),
         ".parquet": _write_parquet,
@@ -43,10 +43,13 @@ def predict(
     check_out(out, force)
     from pro2.atomic import atomic_write
 
-    classifier = load_estimator(adapted, "predict", "predict")
+    classifier = load_estimator(adapted, "predict", "predict", several=True)
     rows = rows_for(classifier, table, where, embedding, verify, force)
-    counts: dict[str, int] = {str(name): 0 for name in classifier.classes_.tolist()}
-    batches = _progress(_batches(classifier, rows, proba, counts), len(rows))
+    several = hasattr(classifier, "labels_")
+    names = classifier.labels_ if several else classifier.classes_
+    counts: dict[str, int] = {str(name): 0 for name in names.tolist()}
+    answers = _label_batches if several else _batches
+    batches = _progress(answers(classifier, rows, proba, counts), len(rows))
     atomic_write(out, lambda file: writers[out.suffix.lower()](file, batches), force)
     shown = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
     tell({"out": str(out), "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({shown})"], as_json)
@@ -63,6 +66,20 @@ def _batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: dict[s
         if proba:
             P = classifier.predict_proba(X)
             batch |= {f"proba_{name}": P[:, k].tolist() for k, name in enumerate(classifier.classes_.tolist())}
+        yield batch
+
+
+def _label_batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: dict[str, int]) -> Iterator[Batch]:
+    """One column of 0 and 1 for each label; `counts` are those of 1."""
+    ids = table.ids
+    for X, span in table.iter_batches(BATCH):
+        Y = classifier.predict(X)
+        batch: Batch = {"id": ids[span].tolist()}
+        for name, column in zip(counts, Y.T):
+            batch[f"prediction_{name}"] = column.tolist()
+            counts[name] += int(column.sum())
+        if proba:
+            batch |= {f"proba_{name}": P[:, 1].tolist() for name, P in zip(counts, classifier.predict_proba(X))}
         yield batch
 
 

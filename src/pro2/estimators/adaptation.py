@@ -13,7 +13,8 @@ from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import Projection
 from pro2.estimators.report import Evidence
-from pro2.linalg.average import AveragedHead, Labels, average_head, class_shift
+from pro2.linalg.average import AveragedHead, average_head
+from pro2.linalg.labels import ClassShift, Labels, class_shift, drawn_by_class
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 from pro2.linalg.probes import loo_path
@@ -34,16 +35,17 @@ class Default:
 
     def head(self, labels: Labels, others: Array | None = None) -> AveragedHead:
         """The averaged head; `others` are target rows without a label."""
-        shift = class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
-        return average_head(self.priors, labels, shift, others=others)
+        return average_head(self.priors, labels, self._shift(labels), others=others)
 
     def refit(self, labels: Labels, like: AveragedHead) -> tuple[Array, Array]:
         """A head from other labels and the two best priors of `like`: for learning curves, where many are needed."""
         best = [like.members[i] for i in np.argsort(-like.weights, kind="stable")[:2]]
         chosen = [[m for name, m in best if name == prior.name] for prior in self.priors]
-        shift = class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
-        head = average_head(self.priors, labels, shift, chosen)
+        head = average_head(self.priors, labels, self._shift(labels), chosen)
         return head.coef, head.intercept
+
+    def _shift(self, labels: Labels) -> ClassShift:
+        return class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
 
     def adapt(self, classes: np.ndarray, labels: Labels, others: Array | None) -> tuple[LinearClassifier, AveragedHead]:
         """A classifier with its evidence."""
@@ -57,7 +59,11 @@ class Default:
         facts = {"members": members, "temperature": head.temperature, "label_sampling": self.label_sampling}
         source = None if self.source_head is None else (self.source_head.coef_, self.source_head.intercept_)
         refit = partial(self.refit, like=head)
-        adapted.keep_evidence(Evidence(labels, head.loo_scores, head.shares, refit, facts, self.priors[0], source))
+        adapted.keep_evidence(
+            Evidence(
+                labels, head.loo_scores, head.shift.shares, head.shift.by_class, refit, facts, self.priors[0], source
+            )
+        )
         return adapted, head
 
 
@@ -95,10 +101,11 @@ class PaperProbe:
             fit, _ = select(Z, some.y, [d], [l2], len(classes), some.c, None, None)
             return self.projection.to_input_space(fit.coef[0, 0, ...], fit.intercept[0, 0, ...])
 
-        share = np.bincount(host(labels.y), weights=host(labels.c), minlength=len(classes))
+        counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=len(classes))
         facts = {"n_features": d, "l2": l2}
         source = (self.source_head.coef_, self.source_head.intercept_)
-        return Evidence(labels, loo, share / share.sum(), refit, facts, None, source)
+        by_class = drawn_by_class(counts, "auto")
+        return Evidence(labels, loo, counts / counts.sum(), by_class, refit, facts, None, source)
 
 
 def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> LinearClassifier:

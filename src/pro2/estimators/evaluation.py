@@ -148,7 +148,7 @@ def _balanced(confusion: np.ndarray, confidence: float, rng: np.random.Generator
     n = confusion.sum(axis=1)
     p = np.diag(confusion)[n > 0] / n[n > 0]
     draws = rng.binomial(n[n > 0], p, size=(N_BOOTSTRAP, len(p))) / n[n > 0]
-    return _percentiles(float(p.mean()), draws.mean(axis=1), confidence, int(n.sum()))
+    return percentiles(float(p.mean()), draws.mean(axis=1), confidence, int(n.sum()))
 
 
 def _calibration(
@@ -164,8 +164,8 @@ def _calibration(
     for i in range(draws):
         weight = np.bincount(rng.integers(0, n, n), minlength=n)
         eces[i], losses[i] = _ece(bins, gap, weight), weight @ loss / n
-    ece = _percentiles(_ece(bins, gap, np.ones(n)), eces, confidence, n)
-    return ece, _percentiles(float(loss.mean()), losses, confidence, n)
+    ece = percentiles(_ece(bins, gap, np.ones(n)), eces, confidence, n)
+    return ece, percentiles(float(loss.mean()), losses, confidence, n)
 
 
 def _ece(bins: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> float:
@@ -173,6 +173,7 @@ def _ece(bins: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, weights=gap * weight, minlength=N_BINS)).sum() / weight.sum())
 
 
-def _percentiles(value: float, draws: np.ndarray, confidence: float, n: int) -> Estimate:
+def percentiles(value: float, draws: np.ndarray, confidence: float, n: int) -> Estimate:
+    """A value with the interval that holds so much of its resamples."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Estimate(value, float(low), float(high), n)

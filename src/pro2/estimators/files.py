@@ -102,12 +102,12 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        kind, made_from (of models), format_version, pro2_version, params, classes, n_features_in, provenance, digest,
-        tensors (name to shape).
+        kind, made_from (of models), format_version, pro2_version, params, classes (or labels, where there are several
+        yes-or-no ones), n_features_in, provenance, digest, tensors (name to shape).
     """
     document, tensors = _checked_message(_read(Path(path)), str(path))
     found = _object(document, tensors, str(path))
-    moments = hasattr(found, "scatter")
+    moments, several = hasattr(found, "scatter"), hasattr(found, "labels_")
     origin = {"made_from": _origin(found)} if hasattr(found, "source_moments_") else {}
     return {
         "kind": type(found).__name__,
@@ -115,12 +115,16 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "format_version": document["version"],
         "pro2_version": document["pro2_version"],
         "params": {} if moments else found.get_params(),
-        "classes": list(found.classes) if moments else found.classes_.tolist(),
+        **({"labels": found.labels_.tolist()} if several else {"classes": _classes(found)}),
         "n_features_in": int(found.width if moments else found.n_features_in_),
         "provenance": document["provenance"],
         "digest": document["digest"],
         "tensors": {name: list(values.shape) for name, values in tensors.items()},
     }
+
+
+def _classes(found: Any) -> list[Any]:
+    return list(found.classes) if hasattr(found, "scatter") else found.classes_.tolist()
 
 
 def _origin(model: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,32 +10,41 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import Default
+from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.moments import SourceMoments
+from pro2.estimators.multilabel_report import MultiLabelReport
 from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
 from pro2.estimators.validation import check_X
-from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
+from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import host
-from pro2.linalg.priors import PriorFamily
+from pro2.linalg.priors import PriorFamily, SourcePrior
 
 YES_NO = np.array([0, 1])
 
 
-class MultiLabelMixin(ClassifierMixin):
-    """Answers in the shapes of scikit-learn's `MultiOutputClassifier`, from one head per label in `estimators_`."""
+class MultiLabelMixin(FileMixin, ClassifierMixin):
+    """Answers in the shapes of scikit-learn's multi-label classifiers, from one head per label in `estimators_`."""
 
-    estimators_: list[LinearClassifier]
+    estimators_: tuple[LinearClassifier, ...]
+    labels_: np.ndarray
+
+    @property
+    def classes_(self) -> list[np.ndarray]:
+        """For each label its two values, as scikit-learn's `MultiOutputClassifier` has them."""
+        check_is_fitted(self, "estimators_")
+        return [YES_NO] * len(self.estimators_)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Logits, (n, T)."""
+        """Logits, (n, T), as of `ClassifierChain` and `OneVsRestClassifier`."""
         check_is_fitted(self, "estimators_")
         X = host(check_X(self, X, reset=False)).astype(np.float64)
         coef = np.concatenate([each.coef_ for each in self.estimators_])
         return np.asarray(X @ coef.T + np.concatenate([each.intercept_ for each in self.estimators_]))
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
-        """For each label, the probabilities of 0 and 1, (n, 2)."""
+        """For each label, the probabilities of 0 and 1, (n, 2), as of `MultiOutputClassifier`."""
         yes = 0.5 * (1.0 + np.tanh(0.5 * self.decision_function(X)))
         return [np.stack([1.0 - p, p], axis=1) for p in yes.T]
 
@@ -43,12 +53,34 @@ class MultiLabelMixin(ClassifierMixin):
         return (self.decision_function(X) > 0).astype(int)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows all of whose labels are right, as scikit-learn has it."""
-        return float(np.average(np.all(self.predict(X) == np.asarray(y), axis=1), weights=sample_weight))
+        """Share of rows all of whose known labels are right, as scikit-learn has it."""
+        found = self.predict(X)
+        Y = label_matrix(y, len(found), "y")[0]
+        return float(np.average(np.all((found == Y) | np.isnan(Y), axis=1), weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output, tags.target_tags.multi_output = False, True
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 class MultiLabelClassifier(MultiLabelMixin, BaseEstimator):
-    """What `MultiLabelProjectAndProbe.adapt` returns: one `LinearClassifier` per label, with its report."""
+    """What `MultiLabelProjectAndProbe.adapt` returns: one `LinearClassifier` per label, with its report.
+
+    Attributes
+    ----------
+    estimators_ : tuple of LinearClassifier
+    labels_ : array (T,)
+        Names of the labels.
+    """
+
+    @property
+    def report_(self) -> MultiLabelReport:
+        """What the labelled rows say, label by label."""
+        check_is_fitted(self, "estimators_")
+        reports = [getattr(each, "report_", None) for each in self.estimators_]
+        return MultiLabelReport(dict(zip(self.labels_.tolist(), reports)))
 
     def fit(self, X: Any = None, y: Any = None) -> MultiLabelClassifier:
         """Not to be fitted: it is made by `adapt`."""
@@ -65,13 +97,19 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
 
     Attributes
     ----------
-    estimators_ : list of LinearClassifier
+    labels_ : array (T,)
+        Their names.
+    estimators_ : tuple of LinearClassifier
         The source head of each label.
-    priors_ : list of tuples of SourcePrior
+    source_moments_ : SourceMoments
+        Of all rows as one class: what all labels share.
+    means_, shares_ : arrays (T, 2, D), (T,)
+        Class means of each label, and the share of its rows that have it.
 
     Notes
     -----
-    The covariance is that of all rows, also for a label that some of them lack. NaN marks a missing label.
+    The covariance is that of all rows, also for a label that some of them lack. NaN marks a missing label. What a label
+    needs beyond its head is made when it is first adapted to, and kept.
 
     Examples
     --------
@@ -88,34 +126,52 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         self.priors = priors
         self.label_sampling = label_sampling
 
-    def fit(self, X: Any, y: Any) -> MultiLabelProjectAndProbe:
-        """Learn from source rows X (n, D) and labels y (n, T) of 0, 1 and NaN; both values of each label are needed."""
+    @property
+    def priors_(self) -> list[tuple[SourcePrior, ...]]:
+        """What the default knows of each label, one prior for each scale."""
+        check_is_fitted(self, "estimators_")
+        return [self._priors_of(t) for t in range(len(self.estimators_))]
+
+    def fit(self, X: Any, y: Any, *, labels: Sequence[Any] | None = None) -> MultiLabelProjectAndProbe:
+        """Learn from source rows.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        y : array (n, T) or data frame
+            0, 1, or NaN for a missing label; each label needs rows with 0 and with 1.
+        labels : sequence of T names, optional
+            By default the names of a frame's columns, else 0, 1, ...
+        """
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
         X = host(check_X(self, X, reset=True))
-        Y = _label_matrix(y, len(X), "y")
-        family = PriorFamily() if self.priors is None else self.priors
-        labels = _label_means(X, Y)
-        covariance = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int)).covariance()
-        spectra = [Spectrum.of(covariance, input_scale(np.diagonal(covariance), scale)) for scale in family.scales]
-        named = list(zip(spectra, family.scales))
-        self.priors_ = [tuple(label_prior(s, each, family, self.ridge, name) for s, name in named) for each in labels]
-        self.shares_ = np.array([each.share for each in labels])
-        heads = [label_head(spectra[0], each, self.ridge) for each in labels]
-        self.estimators_ = [LinearClassifier.from_arrays(YES_NO, w, np.array(b)) for w, b in heads]
-        self.classes_ = [YES_NO] * len(labels)
+        Y, self.labels_ = label_matrix(y, len(X), "y", labels)
+        self.means_, self.shares_ = _label_means(X, Y, self.labels_)
+        self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
+        self._made: dict[Any, Any] = {}
+        first = self._spectra()[0]
+        heads = [label_head(first, LabelMeans(m, s), self.ridge) for m, s in zip(self.means_, self.shares_.tolist())]
+        self.estimators_ = tuple(LinearClassifier.from_arrays(YES_NO, w, np.array(b)) for w, b in heads)
         return self
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
         """Fit each label to the target rows that have it; a label that no row has keeps its source head."""
-        check_is_fitted(self, "priors_")
+        check_is_fitted(self, "estimators_")
         X = host(check_X(self, X_target, reset=False, name="X_target"))
-        Y = _label_matrix(y_target, len(X), "y_target")
-        if Y.shape[1] != len(self.priors_):
-            raise ValueError(f"y_target has {Y.shape[1]} columns, the source has {len(self.priors_)} labels.")
+        Y, names = label_matrix(y_target, len(X), "y_target")
+        if Y.shape[1] != len(self.labels_):
+            raise ValueError(f"y_target has {Y.shape[1]} columns, the source has {len(self.labels_)} labels.")
+        if hasattr(y_target, "columns") and names.tolist() != self.labels_.tolist():
+            raise ValueError(
+                f"y_target has columns {names.tolist()[:5]}, the source has labels {self.labels_.tolist()[:5]}: "
+                "give the same columns in the same order."
+            )
         adapted = MultiLabelClassifier()
-        adapted.n_features_in_, adapted.classes_ = self.n_features_in_, self.classes_
-        adapted.estimators_ = [self._adapted(t, X, Y[:, t]) for t in range(Y.shape[1])]
+        for name in ("n_features_in_", "feature_names_in_", "labels_"):
+            if hasattr(self, name):
+                setattr(adapted, name, getattr(self, name))
+        adapted.estimators_ = tuple(self._adapted(t, X, Y[:, t]) for t in range(Y.shape[1]))
         return adapted
 
     def _adapted(self, t: int, X: np.ndarray, y: np.ndarray) -> LinearClassifier:
@@ -123,29 +179,57 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         if not known.any():
             return self.estimators_[t]
         shares = np.array([1.0 - self.shares_[t], self.shares_[t]])
-        how = Default(self.priors_[t], shares, self.label_sampling, self.estimators_[t])
+        how = Default(self._priors_of(t), shares, self.label_sampling, self.estimators_[t])
         return how.adapt(YES_NO, Labels.of(X[known], y[known].astype(int)), None)[0]
 
+    def _priors_of(self, t: int) -> tuple[SourcePrior, ...]:
+        """The priors of one label: the largest part of a model, so made where they are needed and not saved."""
+        made = self.__dict__.setdefault("_made", {})
+        if t not in made:
+            family, label = self._family, LabelMeans(self.means_[t], float(self.shares_[t]))
+            named = zip(self._spectra(), family.scales)
+            made[t] = tuple(label_prior(s, label, family, self.ridge, name) for s, name in named)
+        return made[t]
 
-def _label_matrix(y: Any, n: int, name: str) -> np.ndarray:
-    """(n, T) of 0, 1 and NaN."""
-    Y = np.asarray(y, dtype=np.float64)
+    def _spectra(self) -> list[Spectrum]:
+        """The factorisations that all labels share, one for each scale."""
+        made = self.__dict__.setdefault("_made", {})
+        if "spectra" not in made:
+            covariance = self.source_moments_.covariance()
+            scales = [input_scale(np.diagonal(covariance), scale) for scale in self._family.scales]
+            made["spectra"] = [Spectrum.of(covariance, scale) for scale in scales]
+        return made["spectra"]
+
+    @property
+    def _family(self) -> PriorFamily:
+        return PriorFamily() if self.priors is None else self.priors
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+
+
+def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(n, T) of 0, 1 and NaN, and the names of its columns."""
+    Y = np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else y, dtype=np.float64)
     if Y.ndim != 2 or len(Y) != n or not Y.shape[1]:
         raise ValueError(f"{name} has shape {Y.shape}: a matrix of 0 and 1 with {n} rows, one column per label.")
     odd = Y[~np.isnan(Y) & (Y != 0) & (Y != 1)]
     if len(odd):
         raise ValueError(f"{name} has the value {odd[0]:g}: labels are 0, 1, or NaN for a missing one.")
-    return Y
+    names = list(labels if labels is not None else getattr(y, "columns", range(Y.shape[1])))
+    if len(names) != Y.shape[1] or len(set(names)) < len(names):
+        raise ValueError(f"labels must be {Y.shape[1]} different names, one per column of {name}, got {names[:5]}.")
+    return Y, np.asarray(names)
 
 
-def _label_means(X: np.ndarray, Y: np.ndarray) -> list[LabelMeans]:
-    """Class means of all labels, one product with the rows for each value."""
+def _label_means(X: np.ndarray, Y: np.ndarray, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Class means (T, 2, D) and shares of ones (T,) of all labels: one product with the rows for each value."""
     counts = np.stack([(Y == 0).sum(axis=0), (Y == 1).sum(axis=0)])
     if not counts.all():
-        t = int(np.flatnonzero(~counts.all(axis=0))[0])
-        raise ValueError(f"column {t} of y has one value only: a label needs source rows with 0 and with 1.")
+        t = names.tolist()[int(np.flatnonzero(~counts.all(axis=0))[0])]
+        raise ValueError(f"column {t!r} of y has one value only: a label needs source rows with 0 and with 1.")
     middle = X.mean(axis=0, dtype=np.float64)  # taken out first: sums of large means would lose digits
     Z = X - middle
     sums = [np.equal(Y, k).T.astype(np.float64) @ Z for k in YES_NO]
     means = np.stack([each / n[:, None] + middle for each, n in zip(sums, counts)], axis=1)
-    return [LabelMeans(mean, float(share)) for mean, share in zip(means, counts[1] / counts.sum(axis=0))]
+    return means, counts[1] / counts.sum(axis=0)

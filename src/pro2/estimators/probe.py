@@ -17,7 +17,7 @@ from pro2.estimators.contract import check_classes, check_labels, like_rows
 from pro2.estimators.linear import AffineMixin
 from pro2.estimators.validation import LARGEST, check_weight, check_X
 from pro2.linalg.adamw import adamw_probe
-from pro2.linalg.average import Labels
+from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, encode, host
 from pro2.linalg.probes import LogisticFit, fit_path, loo_loss, loo_path
 

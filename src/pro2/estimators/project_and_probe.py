@@ -20,8 +20,8 @@ from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
 from pro2.linalg import losses
-from pro2.linalg.average import SAMPLING, Labels
 from pro2.linalg.heads import discriminant_head
+from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import PriorFamily, SourcePrior
 
@@ -289,7 +289,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if U is not None:
             heard = transduce(how, head, labels, U)
             adapted.coef_, adapted.intercept_ = heard.coef, heard.intercept
-            adapted.transductive_proba_ = host(losses.probabilities(_logits(U, heard.coef, heard.intercept)))
+            adapted.transductive_proba_ = host(losses.probabilities(losses.affine(U, heard.coef, heard.intercept)))
             adapted.transductive_proba_[heard.rows] = heard.proba
         return adapted
 
@@ -327,8 +327,3 @@ def _stacked(rest: Array, X_unlabeled: Any, model: ProjectAndProbe) -> Array:
     xp = array_namespace(rest)
     more = model._target_rows(X_unlabeled, "X_unlabeled")
     return xp.concat([rest, xp.astype(more, rest.dtype)])
-
-
-def _logits(X: Array, coef: Array, intercept: Array) -> Array:
-    xp = array_namespace(X)
-    return X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pro2.linalg import losses
-from pro2.linalg.average import Labels
+from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 
@@ -62,8 +62,9 @@ class AdaptationReport:
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
         Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
-        assumed to have them, and its 95 % interval. NaN and (0, 1) where the labels cannot tell; `withheld` then says
-        why.
+        assumed to have them, and its 95 % interval, wider where labels were drawn class by class and some classes are
+        harder than others: how common these are is then unknown. NaN and (0, 1) where the labels cannot tell;
+        `withheld` then says why.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
@@ -206,6 +207,8 @@ class Evidence:
     loo_scores : array (M, K') or a function that returns it
     shares : array (K,)
         Of the classes in the target.
+    by_class : float in [0, 1]
+        How far labels were drawn class by class, so that they do not know these shares.
     refit : function
         From other `Labels` to a head (coef, intercept), for the learning curve.
     facts : dict
@@ -218,6 +221,7 @@ class Evidence:
     labels: Labels
     loo_scores: Any
     shares: np.ndarray
+    by_class: float
     refit: Callable[[Labels], tuple[Array, Array]]
     facts: dict[str, Any]
     prior: SourcePrior | None
@@ -238,7 +242,7 @@ class Evidence:
         return AdaptationReport(
             n_labels=len(y),
             accuracy=accuracy,
-            accuracy_interval=(0.0, 1.0) if withheld else wilson_interval(accuracy, 1.0 / float(w @ w)),
+            accuracy_interval=(0.0, 1.0) if withheld else self._interval(y, w, right),
             withheld=withheld,
             log_loss=float(w @ -np.log(np.maximum(P[np.arange(len(y)), y], 1e-300))),
             confidence=float(w @ P.max(axis=1)),
@@ -265,21 +269,31 @@ class Evidence:
         n = int(counts[counts > 0].min())
         if n >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
             return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
-        fold = np.zeros(len(y), dtype=int)
-        for k in np.unique(y):
-            fold[y == k] = np.arange(int(counts[k])) % n
-        X = host(self.labels.X)
-        parts = {}
+        fold, X = self.labels.folds(n), host(self.labels.X)
+        scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
         for f in range(n):
-            kept = np.flatnonzero(fold != f)
+            out = fold == f
             # one label of a class: all that is left has to speak for every class, which only the source can
-            head = self.refit(self.labels.take(kept)) if n > 1 else self.source_head
+            head = self.refit(self.labels.take(np.flatnonzero(~out))) if n > 1 else self.source_head
             assert head is not None
-            parts[f] = _logits(X[fold == f], *head)
-        scores = np.empty((len(y), parts[0].shape[1]))
-        for f, values in parts.items():
-            scores[fold == f] = values
+            coef, intercept = map(host, head)
+            scores[out] = losses.affine(X[out], np.atleast_2d(coef), np.atleast_1d(intercept))
         return scores
+
+    def _interval(self, y: np.ndarray, w: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+        """Of the accuracy: chance in the labels, and shares of the classes where the labels do not know them.
+
+        If all shares are equally likely, an accuracy that is their sum over K classes, sum_k s_k a_k, has the variance
+        of the a_k divided by K + 1.
+        """
+        n, accuracy = 1.0 / float(w @ w), _share(w, right)
+        there, code = np.unique(y, return_inverse=True)
+        counts = np.bincount(code)
+        each = (np.bincount(code, weights=right) + accuracy) / (counts + 1.0)  # one row more, for classes with few
+        share = self.shares[there] / self.shares[there].sum()
+        unknown = self.by_class * float(share @ (each - share @ each) ** 2) / (len(there) + 1.0)
+        p = (n * accuracy + 1.0) / (n + 2.0)
+        return wilson_interval(accuracy, p * (1.0 - p) / (p * (1.0 - p) / n + unknown))
 
     def _withheld(self, sampling: str, y: np.ndarray) -> str:
         if sampling == "suggested":
@@ -318,12 +332,8 @@ class Evidence:
         return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - spread), 1.0 + spread)}
 
 
-def _logits(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    return np.asarray(X @ np.atleast_2d(host(coef)).T.astype(X.dtype) + np.atleast_1d(host(intercept)))
-
-
 def _answers(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    f = _logits(X, coef, intercept)
+    f = losses.affine(X, np.atleast_2d(host(coef)), np.atleast_1d(host(intercept)))
     return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
 
 

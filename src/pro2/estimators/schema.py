@@ -100,6 +100,7 @@ class Kind:
 MADE_FROM = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
 NAMES = {"feature_names_in_": Labels("D")}
 HEAD = {"classes_": Labels("K"), "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
+LABEL_HEADS = {"labels_": Labels("T"), "estimators_": Part("LinearClassifier", "D", several=True)}
 KINDS = {
     "LinearClassifier": Kind(
         "pro2.estimators",
@@ -161,6 +162,22 @@ KINDS = {
         {"projection": Part("Projection ProjectAndProbe", "D")},
         agrees=lambda bank: _bank_agrees(bank),
     ),
+    "MultiLabelProjectAndProbe": Kind(
+        "pro2.estimators.multilabel",
+        {
+            **LABEL_HEADS,
+            "source_moments_": Part("SourceMoments", "D"),
+            "means_": Numbers("T values D"),
+            "shares_": Numbers("T", above=0.0),
+        },
+        NAMES,
+        agrees=lambda model: (
+            _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.ridge >= 0
+        ),
+    ),
+    "MultiLabelClassifier": Kind(
+        "pro2.estimators.multilabel", LABEL_HEADS, NAMES, agrees=lambda classifier: _heads_agree(classifier)
+    ),
 }
 RECORDS = {
     "SourceMoments": Kind(
@@ -214,10 +231,11 @@ def _check_estimator(value: Any, kind: Kind, sizes: Sizes) -> None:
     unknown = set(fitted) - {*kind.holds, *kind.may_hold, "n_features_in_", "provenance_"}
     if unknown:
         raise FormatError(f"{type(value).__name__} has no attribute {min(unknown)[:40]!r}")
-    Labels("K").check(fitted.get("classes_"), "classes_", sizes)
-    if sizes["K"] < 2:
-        raise FormatError("there are fewer than two classes")
-    sizes["rows"] = 1 if sizes["K"] == 2 else sizes["K"]
+    if "classes_" in kind.holds:
+        Labels("K").check(fitted.get("classes_"), "classes_", sizes)
+        if sizes["K"] < 2:
+            raise FormatError("there are fewer than two classes")
+        sizes["rows"] = 1 if sizes["K"] == 2 else sizes["K"]
     for each, rule in {**kind.holds, **kind.may_hold}.items():
         if each in fitted or each in kind.holds:
             _check(fitted.get(each), each, rule, sizes)
@@ -281,10 +299,20 @@ def _bank_agrees(bank: Any) -> bool:
     return bool(np.all(bank.targets_[:-1] < bank.targets_[1:])) and bank.coef_.shape[-1] == used <= width
 
 
+def _heads_agree(value: Any) -> bool:
+    """One head on raw rows for each label, and yes or no is all that it answers."""
+    heads = value.estimators_
+    return len(heads) == len(value.labels_) and all(
+        each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in heads
+    )
+
+
 def fitted_values(value: Any) -> dict[str, Any]:
-    """What `fit` has set, and the report of an adaptation."""
+    """What `fit` has set, and the report of an adaptation where it is the object's own."""
     found = {name: each for name, each in vars(value).items() if is_fitted_name(name)}
-    return found | ({"report_": value.report_} if hasattr(value, "report_") else {})
+    kind = KINDS.get(type(value).__name__)
+    own = kind is not None and "report_" in kind.may_hold and hasattr(value, "report_")
+    return found | ({"report_": value.report_} if own else {})
 
 
 def is_fitted_name(name: str) -> bool:

@@ -52,7 +52,7 @@ class OtherStarts:
         model: Any = cls(**params)
         X = _rows(model, X_unlabeled)
         head = _checked_head(coef, intercept, classes, X, unit=model.scale == "unit")
-        logits = _logits(X, head)
+        logits = losses.affine(array_namespace(X).astype(X, array_namespace(X).float64), head.coef_, head.intercept_)
         model._learn(_answered(X, logits, head.classes_), HEAD)
         model.priors_ = tuple(_centred(prior, head, logits) for prior in model.priors_)
         model.source_head_ = model._named(head)
@@ -109,11 +109,6 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     return LinearClassifier.from_arrays(names, like_model(W, X), like_model(b, X), unit=unit)
 
 
-def _logits(X: Array, head: LinearClassifier) -> Array:
-    xp = array_namespace(X)
-    return xp.astype(X, xp.float64) @ xp.matrix_transpose(head.coef_) + head.intercept_
-
-
 def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
     """Moments of the rows with the head's answers for labels.
 
@@ -146,13 +141,16 @@ def _centred(prior: SourcePrior, head: LinearClassifier, logits: Array) -> Sourc
         coef, offset = coef - xp.mean(coef, axis=0), offset - xp.mean(offset)
     size, target = _margin(logits), prior.unit**2
     scale = target / size if size > 0 else 0.0
+    natural = size / target
+    # sizes near the head's own or beyond it would be the same prior again, and take the place of another one
+    sizes = (*(each for each in prior.family.sizes if each < 0.5 * natural), natural)
     sure = float(xp.mean(xp.max(losses.probabilities(logits), axis=1)))
     return replace(
         prior,
-        family=replace(prior.family, ridges=prior.family.ridges[:1]),
+        family=replace(prior.family, ridges=prior.family.ridges[:1], sizes=sizes),
         heads=scale * coef[None, ...],
         offsets=scale * offset[None, ...],
-        natural=(size / target,),
+        natural=(natural,),
         accuracy=(sure,),
     )
 

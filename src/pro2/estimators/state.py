@@ -87,7 +87,7 @@ def _mapping(values: dict[str, Any], tensors: dict[str, np.ndarray], at: str) ->
 
 def _array(values: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> dict[str, Any]:
     """Labels stay readable in the document; numbers become a tensor."""
-    if values.dtype.kind in "UO" or at.endswith("classes_"):
+    if values.dtype.kind in "UO" or at.endswith(("classes_", "labels_")):
         return _labels(values, tensors, at)
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")

@@ -17,8 +17,9 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.adaptation import Default
 from pro2.linalg import losses
-from pro2.linalg.average import AveragedHead, Labels, temperature
+from pro2.linalg.average import AveragedHead, temperature
 from pro2.linalg.graph import neighbour_graph, smoothness, spread
+from pro2.linalg.labels import Labels
 from pro2.linalg.mode import find_mode, orthogonal
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import Member, SourcePrior
@@ -60,27 +61,25 @@ def transduce(how: Default, head: AveragedHead, labels: Labels, U: Array) -> Tra
     rows = np.unique(np.linspace(0, U.shape[0] - 1, min(ROWS, U.shape[0])).round().astype(int))
     X = np.concatenate([host(labels.X), host(U[rows, :]).astype(np.float64)])
     y, prior = host(labels.y), how.priors[0]
-    everywhere = np.ones(len(X))
-    Z = host(prior.rows(_like(X, labels), prior.gain(_like(X, labels), _like(everywhere, labels))))
-    S = neighbour_graph(Z)
-    P = _proba(X, head.coef, head.intercept)
+    gain = prior.gain(_like(X, labels), _like(np.ones(len(X)), labels))
+    Z = prior.rows(_like(X, labels), gain)
+    S = neighbour_graph(host(Z))
+    F = losses.affine(X, host(head.coef), host(head.intercept))
+    P = losses.probabilities(F)
     evidence, sharpness = _cross_validated(how, head, labels, X, S)
     odds = evidence + SLOPE * (smoothness(S, P) - EVEN)
     weight = 1.0 / (1.0 + math.exp(-min(max(odds, -50.0), 50.0)))
     mixed = weight * _sharpened(_heard(S, P, y), sharpness) + (1.0 - weight) * P
     coef, intercept = head.coef, head.intercept
     if weight > NEGLIGIBLE:
-        coef, intercept = _affine(prior, Z, mixed, y, X, head, labels)
+        change, shift = prior.to_input(*_affine(prior, Z, mixed, _like(F, labels), labels), gain)
+        coef, intercept = coef + change, intercept + shift
     return Transduced(coef, intercept, rows, mixed[len(y) :], weight)
 
 
 def _like(values: np.ndarray, labels: Labels) -> Array:
     xp = array_namespace(labels.X)
     return xp.asarray(values, device=device(labels.X))
-
-
-def _proba(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    return np.asarray(losses.probabilities(X @ host(coef).T + host(intercept)))
 
 
 def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -94,13 +93,14 @@ def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.ndarray, S: Any) -> tuple[float, float]:
     """Log-likelihood of left-out labels with the graph minus that without it; and the temperature of the graph."""
     y, K = host(labels.y), how.priors[0].n_classes
-    fold = _folds(y)
+    fold = labels.folds(FOLDS)
     alone, heard = np.full((len(y), K), 1.0 / K), np.full((len(y), K), 1.0 / K)
     for f in np.unique(fold):
         out = fold == f
         if out.all():
             continue
-        P = _proba(X, *how.refit(labels.take(np.flatnonzero(~out)), head))
+        coef, intercept = map(host, how.refit(labels.take(np.flatnonzero(~out)), head))
+        P = losses.probabilities(losses.affine(X, coef, intercept))
         alone[out] = P[: len(y)][out]
         heard[out] = _heard(S, P, np.where(out, -1, y))[: len(y)][out]
     Y, c = losses.one_hot(y, K, heard), host(labels.c)
@@ -113,39 +113,22 @@ def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.nda
     return each[1][0] - each[0][0], each[1][1]
 
 
-def _folds(y: np.ndarray) -> np.ndarray:
-    """Fold of each row: rows of a class are dealt in turn, classes begin at different folds."""
-    fold = np.zeros(len(y), dtype=int)
-    for k in np.unique(y):
-        at = np.flatnonzero(y == k)
-        fold[at] = (np.arange(len(at)) + k) % FOLDS
-    return fold
-
-
 def _sharpened(P: np.ndarray, t: float) -> np.ndarray:
     P = P**t
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
-def _affine(
-    prior: SourcePrior, Z: np.ndarray, mixed: np.ndarray, y: np.ndarray, X: np.ndarray, head: AveragedHead,
-    labels: Labels,
-) -> tuple[Array, Array]:  # fmt: skip
-    """One affine map whose probabilities are closest to the mixture's, held near the head by the flat prior.
+def _affine(prior: SourcePrior, Z: Array, mixed: np.ndarray, F: Array, labels: Labels) -> tuple[Array, Array]:
+    """What to add to a head with scores F, so that its probabilities come closest to the mixture's.
 
-    All rows together count as much as the labels do.
+    It is held small by the flat prior. All rows together count as much as the labels do.
     """
-    K = mixed.shape[1]
+    y, (n, K) = host(labels.y), mixed.shape
     target = mixed.copy()
     target[: len(y)] = np.eye(K)[y]
-    gain = prior.gain(_like(X, labels), _like(np.ones(len(X)), labels))
-    rows = orthogonal(prior.features(_like(Z, labels), 0.0), _like(np.full(len(Z), len(y) / len(Z)), labels))
-    offset = _like(X @ host(head.coef).T + host(head.intercept), labels)
     Y = _like(target[:, 1:] if K == 2 else target, labels)
+    rows = orthogonal(prior.features(Z, 0.0), _like(np.full(n, len(y) / n), labels))
     precision = prior.precision(Member(0.0, max(prior.family.reaches), 0.0, math.inf))
-    mode = find_mode(rows, Y, offset[:, None, :], _like(np.array([precision]), labels), tol=TOL)
-    xp = array_namespace(labels.X)
+    mode = find_mode(rows, Y, F[:, None, :], _like(np.array([precision]), labels), tol=TOL)
     theta, _ = rows.coefficients(mode.B[:, 0, :])
-    coef = prior.spread(xp.matrix_transpose(theta[:-1, :]), 0.0)
-    change, shift = prior.to_input(coef, theta[-1, :] * prior.family.intercept**0.5, gain)
-    return head.coef + change, head.intercept + shift
+    return prior.head(theta, 0.0)

@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
+from pro2.linalg.labels import ClassShift, Labels
 from pro2.linalg.loo import leave_one_out, log_likelihood
 from pro2.linalg.mode import Mode, Rows, find_mode, orthogonal
 from pro2.linalg.moments import Array, host
@@ -19,57 +20,12 @@ SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are 
 SCREEN_CLASSES = 16  # and on at most this many classes
 LARGE = 256  # rows times scores: beyond, a rough fit first tells which priors are hopeless
 HOPELESS = 12.0  # nats behind the best
-KEEP = 4  # priors that are fitted on all rows where there are more
+KEEP = 4  # priors that are fitted on all rows where there are more,
+MOST_SCORES = 1 << 22  # and fewer where they would have more scores than that together
 TOL = 1e-5  # of a mode: five digits of the scores
-SCREEN_TOL = 1e-3  # enough to tell which priors are the best; ten times that is not, for the widest ones
+SCREEN_TOL = 3e-4  # enough to tell which priors are the best; ten times that is not, for the widest ones
 GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
 SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
-
-
-SHARES_WORTH = 16.0  # labels that the assumed class shares are worth where it is not known how labels were drawn
-SAMPLING = ("auto", "by_class", "random", "suggested")
-
-
-class Labels(NamedTuple):
-    """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice.
-
-    `number` (M,) says which row of the caller's each one is, the first of equal ones.
-    """
-
-    X: Array
-    y: Array
-    c: Array
-    number: Array
-
-    @classmethod
-    def of(cls, X: Array, y: Array, weight: Array | None = None) -> Labels:
-        """Equal rows with equal labels become one row of their total weight; rows of weight 0 are left out.
-
-        So a row of weight 2 is the same as that row twice, and leave-one-out leaves out all copies of a row.
-        """
-        xp = array_namespace(X)
-        X = xp.astype(X, xp.float64, copy=False)
-        w = np.ones(X.shape[0]) if weight is None else host(weight).astype(np.float64)
-        first, total = _merged(host(X), host(y), w)
-        at = xp.asarray(first, device=device(X))
-        c = xp.asarray(total, dtype=X.dtype, device=device(X))
-        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c, at)
-
-    def take(self, rows: np.ndarray) -> Labels:
-        xp = array_namespace(self.X)
-        at = xp.asarray(rows, device=device(self.X))
-        return Labels(*(xp.take(v, at, axis=0) for v in self))
-
-
-def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the rows that are left, in order, and their total weights."""
-    X = X + 0.0  # minus zero is zero
-    at: dict[bytes, int] = {}
-    total: dict[int, float] = {}
-    for i in np.flatnonzero(weight > 0):
-        first = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
-        total[first] = total.get(first, 0.0) + float(weight[i])
-    return np.fromiter(total, dtype=np.int64), np.fromiter(total.values(), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +45,8 @@ class AveragedHead:
         Leave-one-out logits of the average, weights included, at `temperature`.
     temperature : float
         What the averaged logits were multiplied by, so that probabilities are calibrated.
-    shares : array (K,)
-        Class shares of the target that the intercept assumes.
+    shift : ClassShift
+        What the intercept assumes about how common classes are.
     labels : Labels
         The rows of `loo_scores`.
     converged : bool
@@ -103,7 +59,7 @@ class AveragedHead:
     loo: np.ndarray
     loo_scores: Array
     temperature: float
-    shares: np.ndarray
+    shift: ClassShift
     labels: Labels
     converged: bool
 
@@ -124,7 +80,7 @@ def average_head(
     few, classes = _screening_rows(priors[0], labels)
     if few is not None:
         screened = _fit(priors, gains, chosen, labels.take(few), shift, classes, SCREEN_TOL)
-        chosen = _best(family, priors, screened)
+        chosen = _best(family, priors, screened, labels)
     elif members is None and _is_large(labels, priors[0]):
         chosen = _hopeful(family, priors, _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL), labels)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
@@ -145,50 +101,10 @@ def average_head(
         loo=np.average(likelihood, axis=0, weights=host(labels.c)),
         loo_scores=t * scores,
         temperature=t,
-        shares=shift.shares,
+        shift=shift,
         labels=labels,
         converged=all(bool(xp.all(b.mode.converged)) for b in blocks),
     )
-
-
-class ClassShift(NamedTuple):
-    """How common classes are: logits of the labelled rows, and of the target, relative to equal classes, both (K').
-
-    `shares` (K,) are those assumed for the target.
-    """
-
-    labeled: Array
-    assumed: Array
-    shares: np.ndarray
-
-
-def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, sampling: str) -> ClassShift:
-    """What the labels say about how common classes are.
-
-    "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
-    asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
-    rows. "auto": the closer the counts are to equal, the more it is the second: weights by exp(-2 chi^2 / (K - 1)) of
-    the counts, on a log scale.
-    """
-    K = len(source_shares)
-    counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
-    labeled = (counts + 0.5) / (counts.sum() + 0.5 * K)
-    asked = np.maximum(source_shares, 1e-12) ** family.source_shares
-    asked /= asked.sum()
-    chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
-    by_class = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
-    by_class = float(np.exp(-2.0 * chi2 / (K - 1))) if by_class is None else by_class
-    # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
-    found = (counts + SHARES_WORTH * asked) / (counts.sum() + SHARES_WORTH) if sampling == "auto" else labeled
-    assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
-    assumed /= assumed.sum()
-    return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed)
-
-
-def _logits(log_share: np.ndarray, like: Array) -> Array:
-    xp = array_namespace(like)
-    values = log_share[1:] - log_share[:1] if len(log_share) == 2 else log_share - log_share.mean()
-    return xp.asarray(values, dtype=like.dtype, device=device(like))
 
 
 class _Block(NamedTuple):
@@ -276,12 +192,15 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _best(family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block]) -> list[list[Member]]:
+def _best(
+    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block], labels: Labels
+) -> list[list[Member]]:
     """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
     score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
     apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
     best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
-    order = np.argsort(-apart[best], kind="stable")[:KEEP]
+    n_scores = labels.y.shape[0] * priors[0].heads.shape[1]
+    order = np.argsort(-apart[best], kind="stable")[: min(KEEP, max(1, MOST_SCORES // n_scores))]
     near = apart[best] >= apart[best].max() - 0.5 * HOPELESS
     members = [blocks[best].members[i] for i in order if near[i]]
     return [members if prior is blocks[best].prior else [] for prior in priors]
@@ -319,9 +238,8 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
     prior, B = block.prior, block.mode.B
     xp = array_namespace(B)
     w = xp.asarray(weights, dtype=B.dtype, device=device(B))
-    theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))  # (D + 1, K')
-    coef = prior.spread(xp.matrix_transpose(theta[:-1, :]), block.ranked)
-    intercept = theta[-1, :] * prior.family.intercept**0.5
+    theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))
+    coef, intercept = prior.head(theta, block.ranked)
     for member, weight in zip(block.members, weights.tolist()):
         size = weight * prior.centre_size(member)
         if size:

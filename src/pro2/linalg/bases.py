@@ -16,6 +16,7 @@ from pro2.linalg.moments import Array, Moments
 from pro2.linalg.probes import fit_logistic
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
+MOST_SIGNALS = 128  # columns of the between-class factor that are followed: beyond, only those that separate most
 
 
 class Basis(NamedTuple):
@@ -36,7 +37,8 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
 
     Maximises v'Bv / v'Av over v orthogonal to the rows so far, with B the between-class covariance and
     A = total covariance + ridge * (mean variance) * I. For two classes the span of the first i rows is
-    span{A^-1 b, ..., A^-i b} with b the difference of class means: direction 1 is LDA.
+    span{A^-1 b, ..., A^-i b} with b the difference of class means: direction 1 is LDA. Of more than 128 classes, B
+    keeps the 128 directions that separate them most.
 
     Parameters
     ----------
@@ -50,8 +52,8 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
     """
     _check_request(moments, n_components, ridge)
     cov = moments.covariance()
-    C = _signal(moments)
     M = _inverse(cov, ridge)
+    C = _leading_signals(M, _signal(moments))
     rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
     variance = _variance_along(rows, cov)
     informative = _n_moving(variance, cov)
@@ -123,6 +125,15 @@ def _signal(moments: Moments) -> Array:
     # both columns of a two-class C are multiples of (mean 1 - mean 0)
     step = xp.matrix_transpose(moments.mean[1:2, :] - moments.mean[0:1, :])
     return step * xp.sqrt(xp.sum(C * C) / xp.sum(step * step)) if float(xp.sum(step * step)) > 0 else step
+
+
+def _leading_signals(M: Array, C: Array) -> Array:
+    """C, or the combinations of its columns with most between-class variance relative to the total one."""
+    if C.shape[1] <= MOST_SIGNALS:
+        return C
+    xp = array_namespace(C)
+    S = xp.matrix_transpose(C) @ M @ C
+    return C @ xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -MOST_SIGNALS:]
 
 
 def _inverse(cov: Array, ridge: float) -> Array:

@@ -83,15 +83,19 @@ def _along(spectrum: Spectrum, e: np.ndarray, c: float, ridge: float) -> tuple[n
 
 
 def _krylov(denominator: np.ndarray, e: np.ndarray, n: int) -> np.ndarray:
-    """Orthonormalised M e, M^2 e, ... for the diagonal M = 1 / denominator; fewer than n rows when exhausted."""
+    """Orthonormalised M e, M^2 e, ... for the diagonal M = 1 / denominator; fewer than n rows when exhausted.
+
+    M is symmetric, so M q_i lies along q_i, q_i-1 and the next direction alone (Lanczos 1950). Those two are taken out
+    first; one pass over all earlier directions then removes what rounding brought back (Paige 1971).
+    """
     Q = np.empty((n, len(e)))
     v = e / denominator
     if not v.any():  # classes with the same mean: no direction is better than another
         return np.eye(1, len(e))
     for i in range(n):
         v = v / np.sqrt(v @ v)
-        for _ in range(2):
-            v = v - (Q[:i] @ v) @ Q[:i]
+        for near in (Q[max(0, i - 2) : i], Q[:i]):
+            v = v - (near @ v) @ near
         left = np.sqrt(v @ v)
         if left <= EXHAUSTED:
             return Q[:i]

@@ -13,6 +13,12 @@ from array_api_compat import array_namespace, device
 Array = Any
 
 
+def affine(X: Array, coef: Array, intercept: Array) -> Array:
+    """Scores (M, K') of rows X (M, D) under a head (K', D), (K'), in the type of X."""
+    xp = array_namespace(X)
+    return X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)
+
+
 def evaluate(F: Array, Y: Array) -> tuple[Array, Array]:
     """Loss of each row (...), and probabilities P of the shape of F; one exponential for both.
 

@@ -23,6 +23,8 @@ MOST_STEPS = 100
 MOST_INNER = 200  # conjugate gradients per Newton step; a truncated step is still a descent
 GRADED = 1e-5  # ratio of the sizes of features from which on their squares share too few digits
 REACH = 4.0  # scores a step may move by, beside what they are: their curvature falls by e with each
+ROUGH = 0.3  # what a Newton step may leave of the gradient while the residual is above FAR; nearer it must leave less
+FAR = 1e-4
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -294,14 +296,14 @@ class _Problem:
         return gradient, xp.max(xp.max(xp.abs(gradient) / self.bound, axis=-1), axis=-2)
 
     def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
-        """Preconditioned conjugate gradients on Hessian x = -gradient, as far as the residual is worth."""
+        """Preconditioned conjugate gradients on Hessian x = -gradient, as far as they are worth it."""
         xp = self.xp
         typical = xp.sum(self.c[..., 0] * losses.mean_curvature(at.P), axis=-2) / self.total
         D = (self.prior + typical[..., None, :] * self.energy)[..., None]
         D = xp.where(D > 0, D, xp.ones_like(D))
-        # quadratic convergence needs a reduction by the residual itself; beyond the tolerance nothing is gained
+        # far from the mode the Hessian is soon another, and a precise step is wasted; beyond the tolerance, too
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
-        enough = xp.minimum(xp.maximum(residual, worth), xp.full_like(residual, 0.1))
+        enough = xp.maximum(worth, ROUGH * xp.minimum(residual / FAR, xp.ones_like(residual)))
         with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
             x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
         if self.rough is not self.phi:

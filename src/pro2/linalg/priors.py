@@ -254,6 +254,11 @@ class SourcePrior:
         A = self.spread(Z, ranked)
         return xp.concat([A, xp.full_like(A[:, :1], math.sqrt(self.family.intercept))], axis=1)
 
+    def head(self, theta: Array, ranked: float) -> tuple[Array, Array]:
+        """The head (K', D), (K') of rows of this space whose scores are features(rows) @ theta (D + 1, K')."""
+        coef = self.spread(array_namespace(theta).matrix_transpose(theta[:-1, :]), ranked)
+        return coef, math.sqrt(self.family.intercept) * theta[-1, :]
+
     def spread(self, Z: Array, ranked: float) -> Array:
         """Rows times the symmetric root of the covariance of theta, which sums to one over a typical row.
 

@@ -409,6 +409,8 @@ def test_seeds_decide(name):
         ("self", {"share": 2.0}, "share must be a number in"),
         ("source-only", {"ridge": -1.0}, "ridge must be a finite number"),
         ("teney", {"alignment": np.nan}, "alignment must be"),
+        ("clap", {"strength": 0.0}, "strength must be a positive number"),
+        ("lp++", {"n_steps": -1}, "n_steps must be a whole number"),
         ("pca", {"n_components": 9}, "n_components=9 must be an integer in 1..8"),
     ],
 )
@@ -419,7 +421,7 @@ def test_mistakes_are_named(name, params, message):
 
 
 def test_names_are_listed_and_unknown_ones_explained():
-    assert len(list_baselines()) == 19
+    assert len(list_baselines()) == 21
     with pytest.raises(ValueError, match="baseline 'magic' is not known; there are source-only"):
         create_baseline("magic")
 

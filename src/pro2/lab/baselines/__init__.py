@@ -31,6 +31,7 @@ from pro2.lab.baselines.resampling import DeepFeatureReweighting, JointTraining,
 from pro2.lab.baselines.reweighting import AutomaticFeatureReweighting, SelectiveFinetuning
 from pro2.lab.baselines.ridge import RidgeProbe
 from pro2.lab.baselines.scaled import ScaledBaseline
+from pro2.lab.baselines.zero_shot import BlendedProbe, ClassAdaptiveProbe
 
 BASELINES: Mapping[str, type[ScaledBaseline]] = MappingProxyType(
     {
@@ -53,6 +54,8 @@ BASELINES: Mapping[str, type[ScaledBaseline]] = MappingProxyType(
         "mixpro": MixPro,
         "class-mean": NearestClassMean,
         "shrunk-lda": ShrunkLDA,
+        "lp++": BlendedProbe,
+        "clap": ClassAdaptiveProbe,
     }
 )
 

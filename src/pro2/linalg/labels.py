@@ -1,0 +1,109 @@
+"""Labelled target rows: each one once, with its weight; and what they say about how common classes are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from pro2.linalg.moments import Array, host
+from pro2.linalg.priors import PriorFamily
+
+SHARES_WORTH = 16.0  # labels that the assumed class shares are worth where it is not known how labels were drawn
+SAMPLING = ("auto", "by_class", "random", "suggested")
+
+
+class Labels(NamedTuple):
+    """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice.
+
+    `number` (M,) says which row of the caller's each one is, the first of equal ones.
+    """
+
+    X: Array
+    y: Array
+    c: Array
+    number: Array
+
+    @classmethod
+    def of(cls, X: Array, y: Array, weight: Array | None = None) -> Labels:
+        """Equal rows with equal labels become one row of their total weight; rows of weight 0 are left out.
+
+        So a row of weight 2 is the same as that row twice, and leave-one-out leaves out all copies of a row.
+        """
+        xp = array_namespace(X)
+        X = xp.astype(X, xp.float64, copy=False)
+        w = np.ones(X.shape[0]) if weight is None else host(weight).astype(np.float64)
+        first, total = _merged(host(X), host(y), w)
+        at = xp.asarray(first, device=device(X))
+        c = xp.asarray(total, dtype=X.dtype, device=device(X))
+        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c, at)
+
+    def take(self, rows: np.ndarray) -> Labels:
+        xp = array_namespace(self.X)
+        at = xp.asarray(rows, device=device(self.X))
+        return Labels(*(xp.take(v, at, axis=0) for v in self))
+
+    def folds(self, n: int) -> np.ndarray:
+        """One of n folds for each row: rows of a class are dealt in turn."""
+        y = host(self.y)
+        fold = np.empty(len(y), dtype=int)
+        for k in np.unique(y):
+            fold[y == k] = np.arange(int((y == k).sum())) % n
+        return fold
+
+
+def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows that are left, in order, and their total weights."""
+    X = X + 0.0  # minus zero is zero
+    at: dict[bytes, int] = {}
+    total: dict[int, float] = {}
+    for i in np.flatnonzero(weight > 0):
+        first = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
+        total[first] = total.get(first, 0.0) + float(weight[i])
+    return np.fromiter(total, dtype=np.int64), np.fromiter(total.values(), dtype=np.float64)
+
+
+class ClassShift(NamedTuple):
+    """How common classes are: logits of the labelled rows, and of the target, relative to equal classes, both (K').
+
+    `shares` (K,) are those assumed for the target; `by_class` in [0, 1] says how far the labels could not tell them.
+    """
+
+    labeled: Array
+    assumed: Array
+    shares: np.ndarray
+    by_class: float
+
+
+def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, sampling: str) -> ClassShift:
+    """What the labels say about how common classes are.
+
+    "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
+    asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
+    rows. "auto": the closer the counts are to equal, the more it is the second, on a log scale.
+    """
+    K = len(source_shares)
+    counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
+    labeled = (counts + 0.5) / (counts.sum() + 0.5 * K)
+    asked = np.maximum(source_shares, 1e-12) ** family.source_shares
+    asked /= asked.sum()
+    by_class = drawn_by_class(counts, sampling)
+    # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
+    found = (counts + SHARES_WORTH * asked) / (counts.sum() + SHARES_WORTH) if sampling == "auto" else labeled
+    assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
+    assumed /= assumed.sum()
+    return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed, by_class)
+
+
+def drawn_by_class(counts: np.ndarray, sampling: str) -> float:
+    """How far so many labels of each class were asked for: 1 or 0 where that is said, else exp(-2 chi^2 / (K - 1))."""
+    known = {"by_class": 1.0, "suggested": 1.0, "random": 0.0}.get(sampling)
+    chi2 = float(np.sum((counts - counts.mean()) ** 2) / max(counts.mean(), 1e-12))
+    return float(np.exp(-2.0 * chi2 / (len(counts) - 1))) if known is None else known
+
+
+def _logits(log_share: np.ndarray, like: Array) -> Array:
+    xp = array_namespace(like)
+    values = log_share[1:] - log_share[:1] if len(log_share) == 2 else log_share - log_share.mean()
+    return xp.asarray(values, dtype=like.dtype, device=device(like))
