@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from harness import data_parser
-from real_tasks import CELEBA, Task, celeba, collages, waterbirds
+from real_tasks import CELEBA, Task, celeba, collages, living, waterbirds
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pro2 import ProjectAndProbe, suggest_labels
@@ -28,6 +28,7 @@ TASKS: dict[str, Callable[[Path], Task]] = {
     "waterbirds": waterbirds,
     "collages": collages,
     **{f"celeba-{v}": partial(celeba, variant=v) for v in CELEBA},
+    "living": living,
 }
 
 
@@ -84,7 +85,8 @@ def core_set(r: Round, n: int) -> np.ndarray:
 def badge(r: Round, n: int) -> np.ndarray:
     """k-means++ on the gradients of the head at the predicted labels (Ash et al. 2020)."""
     P = r.probability
-    G = (P - np.eye(P.shape[1])[P.argmax(axis=1)])[:, 1:2] * r.features[r.free]
+    slope = (P - np.eye(P.shape[1])[P.argmax(axis=1)])[:, 1 if P.shape[1] == 2 else 0 :]
+    G = (slope[:, :, None] * r.features[r.free][:, None, :]).reshape(len(P), -1)
     return r.free[kmeans_plusplus(G, n, random_state=int(r.rng.integers(1 << 31)), n_local_trials=1)[1]]
 
 
