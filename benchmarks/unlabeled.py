@@ -1,16 +1,20 @@
 """Unlabelled target rows beside the labels, and alone: what they add, cell by cell.
 
-    python benchmarks/unlabeled.py DATA [--seeds 10] [--tasks NAME ...] [--rows JSON] [--out MD]
+    python benchmarks/unlabeled.py DATA [--seeds 10] [--tasks NAME ...] [--stream 1000000] [--rows JSON] [--out MD]
 
 Cells and draws are those of `adapt_cells.py`. The unlabelled rows are all rows of the target that have no label; their
 accuracy is that of the labels alone, of the affine map that `adapt(X, y, X_unlabeled=U)` returns, and of its answers
-for U itself (`transductive_proba_`). `adapt_unlabeled(U)` gets all rows of the target and no label.
+for U itself (`transductive_proba_`). `adapt_unlabeled(U)` gets all rows of the target and no label. `--stream` adds a U
+of so many rows of 1,280 numbers in a file that is mapped, not read: seconds, and memory beyond the file's own pages.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from rich.console import Console
 from pro2 import ProjectAndProbe
 
 SHOTS = (2, 8, 32)
+WIDTH = 1280
 WAYS = {"labels": "labels alone", "affine": "with U: the affine map", "graph": "with U: answers for U itself"}
 
 
@@ -82,11 +87,53 @@ def alone_table(rows: list[Row]) -> Page:
     return "No label at all: accuracy, %", ["target", "source head", "`adapt_unlabeled`"], body
 
 
+def stream_table(n: int) -> Page:
+    """Adapt with 16 labels and n unlabelled rows on disk."""
+    rng = np.random.default_rng(0)
+    y = np.arange(4000) % 2
+    X = rng.standard_normal((len(y), WIDTH), dtype=np.float32)
+    X[:, :64] += 0.3 * y[:, None]
+    model = ProjectAndProbe().fit(X[:2000], y[:2000])
+    with tempfile.TemporaryFile() as file:
+        for start in range(0, n, 2000):
+            file.write(np.roll(X[2000 : 2000 + min(2000, n - start)], start, axis=0))
+        file.flush()
+        U = np.memmap(file, np.float32, "r", shape=(n, WIDTH))
+        with Anonymous() as memory:
+            start = time.perf_counter()
+            model.adapt(X[2000:2016], y[2000:2016], X_unlabeled=U)
+            seconds = time.perf_counter() - start
+        del U
+    size = 4e-9 * n * WIDTH
+    body = [[f"{n:,}", f"{size:.1f}", f"{seconds:.1f}", f"{memory.peak:.2f}"]]
+    return "Unlabelled rows in a mapped file", ["rows", "file, GB", "seconds", "memory, GiB"], body
+
+
+class Anonymous:
+    """The most memory of this process that is no page of a file, in GiB, while the context lasts."""
+
+    def __enter__(self) -> Anonymous:
+        self.peak, self._over = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+            self.peak = max(self.peak, int(status["RssAnon"].split()[0]) / 2**20)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--stream", type=int)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -97,9 +144,12 @@ def main() -> None:
         if args.rows:
             args.rows.write_text(json.dumps(rows))
     pages = [means_table(rows), extremes_table(rows), alone_table(rows)]
+    if args.stream:
+        pages.append(stream_table(args.stream))
     show(Console(width=150), pages)
     if args.out:
-        command = f"python benchmarks/unlabeled.py DATA --seeds {args.seeds}"
+        more = f" --stream {args.stream}" if args.stream else ""
+        command = f"python benchmarks/unlabeled.py DATA --seeds {args.seeds}{more}"
         write_page(args.out, pages, command, "Unlabelled rows beside the labels")
 
 
