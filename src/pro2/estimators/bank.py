@@ -23,6 +23,8 @@ L2_GRID = tuple(10.0 ** np.arange(-3.0, 1.5, 1.0))
 POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move it
 SHARING_TARGETS = 10_000  # targets that decide the shares of the candidates
 BATCH_NUMBERS = 1 << 23  # numbers in one batch of supports: 64 MB, and a few times that while solving
+DEVICE_NUMBERS = 1 << 27  # the same on a GPU, where a batch must be large to be worth its launch
+FEW_CODES = 32  # integer labels of so narrow a range are counted value by value: that needs no sorting
 
 
 class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
@@ -220,8 +222,12 @@ def _weighted(w: Array, values: Array) -> Array:
 def _in_order(parts: list[tuple[np.ndarray, Array, Array]]) -> tuple[Array, Array]:
     """Heads and intercepts of all targets from batches, in the order of the targets."""
     xp = array_namespace(parts[0][1])
-    back = _codes(np.argsort(np.concatenate([at for at, *_ in parts])), parts[0][1])
-    return tuple(xp.take(xp.concat([p[k] for p in parts]), back, axis=0) for k in (1, 2))
+    coef, intercept = (xp.concat([p[k] for p in parts]) if len(parts) > 1 else parts[0][k] for k in (1, 2))
+    order = np.concatenate([at for at, *_ in parts])
+    if bool((order[1:] > order[:-1]).all()):
+        return coef, intercept
+    back = _codes(np.argsort(order), coef)
+    return xp.take(coef, back, axis=0), xp.take(intercept, back, axis=0)
 
 
 def _responsibility(likelihood: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -245,11 +251,21 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
     if away and xp.isdtype(labels.dtype, "integral"):
         if tuple(labels.shape) != (Z.shape[0],):
             raise ValueError(f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: give one label per row.")
-        classes = xp.unique_values(labels)
+        classes = _values(labels)
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
     classes = check_classes(y)
     return classes, _codes(np.searchsorted(classes, y), Z)
+
+
+def _values(labels: Array) -> Array:
+    """Different integers, sorted."""
+    xp = array_namespace(labels)
+    low, high = int(xp.min(labels)), int(xp.max(labels))
+    if high - low >= FEW_CODES:
+        return xp.unique_values(labels)
+    found = [v for v in range(low, high + 1) if bool(xp.any(labels == v))]
+    return xp.asarray(found, dtype=labels.dtype, device=device(labels))
 
 
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
@@ -291,7 +307,7 @@ def _batches(
     start = np.concatenate([[0], np.cumsum(size)[:-1]])
     room = np.where(size == size.max(), size, 2 ** np.ceil(np.log2(np.maximum(size, 1))).astype(int))
     for m in np.unique(room[asked]):
-        for at in _parts(asked[room[asked] == m], int(m), p, n_classes, copies):
+        for at in _parts(asked[room[asked] == m], int(m), Z, n_classes, copies):
             present = np.arange(m) < size[at][:, None]
             rows = order[np.where(present, start[at][:, None] + np.arange(m), start[at][:, None])]
             flat = _codes(rows.reshape(-1), Z)
@@ -305,7 +321,7 @@ def _equal_batches(
     xp, p = array_namespace(Z), Z.shape[1]
     m = Z.shape[0] // n_targets
     Z, codes = xp.reshape(Z, (n_targets, m, p)), xp.reshape(codes, (n_targets, m))
-    for at in _parts(asked, m, p, n_classes, copies):
+    for at in _parts(asked, m, Z, n_classes, copies):
         if len(at) == at[-1] - at[0] + 1:
             some, labels = Z[int(at[0]) : int(at[-1]) + 1, ...], codes[int(at[0]) : int(at[-1]) + 1, ...]
         else:
@@ -313,8 +329,10 @@ def _equal_batches(
         yield at, some, labels, xp.ones(labels.shape, dtype=xp.float64, device=device(Z))
 
 
-def _parts(group: np.ndarray, m: int, p: int, n_classes: int, copies: int) -> list[np.ndarray]:
-    """Targets in batches of about BATCH_NUMBERS."""
+def _parts(group: np.ndarray, m: int, Z: Array, n_classes: int, copies: int) -> list[np.ndarray]:
+    """Targets of m rows in batches of about BATCH_NUMBERS, or DEVICE_NUMBERS."""
     # two classes in feature space: a target is its rows; otherwise every candidate has its own coordinates
+    p = Z.shape[-1]
     numbers = m * (p if n_classes == 2 and p <= m else (p + m) * copies)
-    return np.array_split(group, -(-len(group) * numbers // BATCH_NUMBERS)) if len(group) else []
+    limit = BATCH_NUMBERS if is_numpy_array(Z) else DEVICE_NUMBERS
+    return np.array_split(group, -(-len(group) * numbers // limit)) if len(group) else []
