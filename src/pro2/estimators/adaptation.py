@@ -19,6 +19,8 @@ from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
 from pro2.linalg.probes import loo_path
 
+LARGE_CHANGE = 2.0  # ratio of a feature's variances; between 1 and 2 damping the source head cost as often as it helped
+
 
 class Default:
     """The default: every prior of the family, weighed by leave-one-out and averaged."""
@@ -112,10 +114,10 @@ def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> 
     """The source head, with less of the features whose variance on unlabelled target rows U exceeds the source's.
 
     Without labels only a change of the inputs can be seen: where they look the same but mean another label, it stays
-    wrong.
+    wrong. And no label can say that a change is harmless, so only large ones count.
     """
     xp = array_namespace(U)
-    gain = prior.gain(U, xp.ones(U.shape[0], dtype=xp.float64, device=device(U)))
+    gain = prior.gain(U, xp.ones(U.shape[0], dtype=xp.float64, device=device(U)), usual=LARGE_CHANGE)
     raw_centre = prior.centre * prior.scale
     coef = head.coef_ * gain
     intercept = head.intercept_ + (head.coef_ - coef) @ raw_centre

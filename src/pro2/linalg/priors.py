@@ -194,8 +194,10 @@ class SourcePrior:
             unit=unit,
         )
 
-    def gain(self, X: Array, weight: Array) -> Array:
+    def gain(self, X: Array, weight: Array, usual: float = 1.0) -> Array:
         """What centred features of target rows X (M, D) are multiplied by, (D,): 1, or less where the target disagrees.
+
+        `usual` is the ratio of variances that is no disagreement, however many rows there are.
 
         A feature that hardly moved on the source has a variance there of at least a hundredth of the mean: it may be
         alive on the target.
@@ -209,7 +211,8 @@ class SourcePrior:
         largest = xp.max(xp.abs(Z), axis=0)
         Z = Z / xp.where(largest > 0, largest, xp.ones_like(largest))
         found = largest * xp.sqrt((weight / xp.sum(weight)) @ (Z * Z))
-        return 1.0 / xp.maximum(found / allowed, xp.ones_like(found))
+        excess = xp.maximum(found / allowed, xp.ones_like(found))
+        return xp.where(excess**2 * limit > usual, 1.0 / excess, xp.ones_like(excess))
 
     def rows(self, X: Array, gain: Array) -> Array:
         """Rows in the space of the prior."""
