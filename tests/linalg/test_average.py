@@ -195,7 +195,9 @@ class TestClassShift:
         return class_shift(labels, self.shares if shares is None else shares, PriorFamily(), sampling)
 
     def test_labels_drawn_at_random_tell_the_shares(self):
-        np.testing.assert_allclose(self.shift([3, 9], "random").shares, [3.5 / 13, 9.5 / 13])
+        asked = self.shift([1, 1], "by_class").shares  # is worth two labels per class
+        np.testing.assert_allclose(self.shift([3, 9], "random").shares, (np.array([3, 9]) + 4 * asked) / 16)
+        np.testing.assert_allclose(self.shift([3000, 9000], "random").shares, [0.25, 0.75], atol=1e-3)
 
     @pytest.mark.parametrize("sampling", ["by_class", "suggested"])
     def test_labels_asked_for_tell_nothing(self, sampling):
@@ -210,6 +212,10 @@ class TestClassShift:
     def test_auto_believes_the_shares_of_many_labels_more_than_those_of_few(self):
         asked, few, many = (self.shift(*a).shares[0] for a in (([5, 5], "by_class"), ([1, 8],), ([40, 320],)))
         assert 1 / 9 < many < few < asked
+
+    def test_shares_of_more_classes_need_more_labels(self):
+        found = self.shift([3, 9, 6], "random", np.full(3, 1 / 3)).shares
+        np.testing.assert_allclose(found, (np.array([3, 9, 6]) + 2) / (18 + 6))
 
     def test_auto_is_continuous_in_the_weights(self):
         a, b = self.shift([8, 8]), self.shift([8, 8 * (1 + 1e-6)])

@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, device
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import PriorFamily
 
-SHARES_WORTH = 16.0  # labels that the assumed class shares are worth where it is not known how labels were drawn
+SHARES_WORTH = (8.0, 2.0)  # labels per class that the assumed shares are worth: where labels may, and do know better
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -79,9 +79,9 @@ class ClassShift(NamedTuple):
 def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, sampling: str) -> ClassShift:
     """What the labels say about how common classes are.
 
-    "random": labels were drawn like the target, their shares are its shares. "by_class": so many of each class were
-    asked for, which says nothing; the shares are then assumed between equal ones and the source's, as for "suggested"
-    rows. "auto": the closer the counts are to equal, the more it is the second, on a log scale.
+    "by_class": so many of each class were asked for, which says nothing; the shares are then assumed between equal ones
+    and the source's, as for "suggested" rows. "random": labels were drawn like the target, and their shares are its
+    shares, up to chance. "auto": the closer the counts are to equal, the more it is the first, on a log scale.
     """
     K = len(source_shares)
     counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=K)
@@ -90,7 +90,8 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     asked /= asked.sum()
     by_class = drawn_by_class(counts, sampling)
     # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
-    found = (counts + SHARES_WORTH * asked) / (counts.sum() + SHARES_WORTH) if sampling == "auto" else labeled
+    worth = K * SHARES_WORTH[sampling == "random"]
+    found = (counts + worth * asked) / (counts.sum() + worth)
     assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
     assumed /= assumed.sum()
     return ClassShift(_logits(np.log(labeled), labels.X), _logits(np.log(assumed), labels.X), assumed, by_class)
