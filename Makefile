@@ -73,7 +73,7 @@ bench: $(VENV)/.dev
 	for name in imports project probe_path bank stream sweep label; do $(BIN)/pro2 bench $$name --write || exit 1; done
 
 # The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on. On two cores
-# the suite `claims` takes about a quarter of an hour; one plan alone: make results PLANS=main
+# the suite `claims` takes over half an hour; one plan alone: make results PLANS=main
 DATA ?= ../shared/data
 PLANS ?= claims baselines ablation probes
 results: $(VENV)/.dev
