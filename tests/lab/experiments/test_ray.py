@@ -27,8 +27,9 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
+    """Of two nodes; the last test takes one of them away."""
     from ray.cluster_utils import Cluster
 
     with warnings.catch_warnings():
@@ -53,27 +54,6 @@ def _waits_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 def _plan(plan_values: dict[str, Any], n_methods: int = 8) -> dict[str, Any]:
     methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(n_methods)]
     return {**plan_values, "methods": [*methods, {"method": "random"}], "baseline": None, "shots": list(range(1, 7))}
-
-
-def test_a_dying_node_changes_no_row(
-    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
-) -> None:
-    plan = parse_plan(_plan(plan_values))
-    seen: list[int] = []
-
-    def kill_one(state: Progress) -> None:
-        seen.append(state.n_done)
-        if len(seen) == 5:
-            cluster.remove_node(cluster.worker, allow_graceful=False)
-
-    assert sum(node["Alive"] for node in ray.nodes()) == 2
-    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
-    assert _waits_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
-    assert on_ray.n_failed == 0
-    here = run_sweep(plan, tmp_path / "local", data=table_folder)
-    assert on_ray.n_done == here.n_done
-    assert len(seen) > 5
-    assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))
 
 
 def _workers(cluster: Any) -> list[int]:
@@ -140,3 +120,24 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert resumed.n_done == resumed.n_runs - kept > 0
     run_sweep(plan, tmp_path / "local", data=table_folder)
     assert read_view(out).equals(read_view(tmp_path / "local"))
+
+
+def test_a_dying_node_changes_no_row(
+    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+) -> None:
+    plan = parse_plan(_plan(plan_values))
+    seen: list[int] = []
+
+    def kill_one(state: Progress) -> None:
+        seen.append(state.n_done)
+        if len(seen) == 5:
+            cluster.remove_node(cluster.worker, allow_graceful=False)
+
+    assert sum(node["Alive"] for node in ray.nodes()) == 2
+    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
+    assert _waits_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
+    assert on_ray.n_failed == 0
+    here = run_sweep(plan, tmp_path / "local", data=table_folder)
+    assert on_ray.n_done == here.n_done
+    assert len(seen) > 5
+    assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))
