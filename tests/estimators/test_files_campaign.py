@@ -13,7 +13,7 @@ from tests.mutators import attack
 
 HERE = "tests/estimators/damage.py"
 # each is tried in two ways
-N = {"model": 125, "adapted": 125, "names": 125, "bank": 125, "labels": 125, "labels adapted": 125, "moments": 250}
+N = {"model": 84, "adapted": 84, "names": 84, "bank": 84, "labels": 84, "labels adapted": 84, "moments": 250}
 
 
 @pytest.fixture(scope="module")
