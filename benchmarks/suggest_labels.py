@@ -159,8 +159,9 @@ def gain(values: np.ndarray) -> str:
 def write(results: dict[tuple[str, str], np.ndarray], seeds: int) -> str:
     names, A = list(STRATEGIES), np.stack(list(results.values()))  # cells x seeds x strategies x budgets
     over = A - A[:, :, :1, :]
+    of = f" ({', '.join(dict.fromkeys(task for task, _ in results))})" if len(results) == 1 else ""
     lines = [
-        "# Which rows to label: `suggest_labels` against other choices",
+        f"# Which rows to label: `suggest_labels` against other choices{of}",
         "",
         f"Target accuracy after `model.adapt` with its default, mean over {len(A)} targets and {seeds} seeds; made by",
         "`benchmarks/suggest_labels.py`, which says how. In brackets: difference to random choice with the same pool,",
