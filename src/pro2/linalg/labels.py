@@ -10,7 +10,8 @@ from array_api_compat import array_namespace, device
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import PriorFamily
 
-SHARES_WORTH = (8.0, 2.0)  # labels per class that the assumed shares are worth: where labels may, and do know better
+SHARES_WORTH = 8.0  # labels per class that the assumed shares are worth where labels may have been drawn at random,
+SHARES_WORTH_AT_RANDOM = 2.0  # and where they were
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -44,12 +45,15 @@ class Labels(NamedTuple):
         at = xp.asarray(rows, device=device(self.X))
         return Labels(*(xp.take(v, at, axis=0) for v in self))
 
-    def folds(self, n: int) -> np.ndarray:
-        """One of n folds for each row: rows of a class are dealt in turn."""
+    def folds(self, n: int, *, apart: bool = False) -> np.ndarray:
+        """One of n folds for each row: rows of a class are dealt in turn.
+
+        `apart`: classes begin at different folds, so that the only labels of their classes are not all left out at once.
+        """
         y = host(self.y)
         fold = np.empty(len(y), dtype=int)
         for k in np.unique(y):
-            fold[y == k] = np.arange(int((y == k).sum())) % n
+            fold[y == k] = (np.arange(int((y == k).sum())) + k * apart) % n
         return fold
 
 
@@ -90,7 +94,7 @@ def class_shift(labels: Labels, source_shares: np.ndarray, family: PriorFamily, 
     asked /= asked.sum()
     by_class = drawn_by_class(counts, sampling)
     # shares of a handful are mostly chance: they count against as many labels as the assumption is worth
-    worth = K * SHARES_WORTH[sampling == "random"]
+    worth = K * (SHARES_WORTH_AT_RANDOM if sampling == "random" else SHARES_WORTH)
     found = (counts + worth * asked) / (counts.sum() + worth)
     assumed = np.exp(by_class * np.log(asked) + (1.0 - by_class) * np.log(found))
     assumed /= assumed.sum()
