@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,17 @@ def write_page(path: Path, pages: list[Page], command: str, title: str, notes: t
     path.write_text("\n".join(lines))
 
 
+def collect(kept: Path | None, data: Path, names: list[str], measure: Callable[[Task], list[Row]]) -> list[Row]:
+    """Rows of all tasks; those that the JSON file `kept` has already are not measured again."""
+    rows: list[Row] = json.loads(kept.read_text()) if kept and kept.exists() else []
+    for name in names:
+        if name not in {r["task"] for r in rows}:
+            rows += measure(load_task(data, name))
+        if kept:
+            kept.write_text(json.dumps(rows))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -251,12 +263,10 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    rows: list[Row] = json.loads(args.rows.read_text()) if args.rows and args.rows.exists() else []
-    for name in args.tasks:
-        if name not in {r["task"] for r in rows}:
-            rows += run_task(load_task(args.data, name), MANY_SHOTS if name == "living" else args.shots, args.seeds)
-        if args.rows:
-            args.rows.write_text(json.dumps(rows))
+    rows = collect(
+        args.rows, args.data, args.tasks,
+        lambda task: run_task(task, MANY_SHOTS if task.name == "living" else args.shots, args.seeds),
+    )  # fmt: skip
     pages = [
         summary_table(rows),
         accuracy_table(rows, sorted({r["shots"] for r in rows})),

@@ -11,7 +11,6 @@ of so many rows of 1,280 numbers in a file that is mapped, not read: seconds, an
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import threading
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from adapt_cells import MANY_SHOTS, TASKS, Page, Row, families, load_task, mean, show, write_page
+from adapt_cells import MANY_SHOTS, TASKS, Page, Row, collect, families, mean, show, write_page
 from real_tasks import Task
 from rich.console import Console
 
@@ -137,12 +136,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    rows: list[Row] = json.loads(args.rows.read_text()) if args.rows and args.rows.exists() else []
-    for name in args.tasks:
-        if name not in {r["task"] for r in rows}:
-            rows += run_task(load_task(args.data, name), args.seeds)
-        if args.rows:
-            args.rows.write_text(json.dumps(rows))
+    rows = collect(args.rows, args.data, args.tasks, lambda task: run_task(task, args.seeds))
     pages = [means_table(rows), extremes_table(rows), alone_table(rows)]
     if args.stream:
         pages.append(stream_table(args.stream))

@@ -48,7 +48,7 @@ class Labels(NamedTuple):
     def folds(self, n: int, *, apart: bool = False) -> np.ndarray:
         """One of n folds for each row: rows of a class are dealt in turn.
 
-        `apart`: classes begin at different folds, so that the only labels of their classes are not all left out at once.
+        `apart`: classes begin at different folds; else the only labels of their classes are all left out at once.
         """
         y = host(self.y)
         fold = np.empty(len(y), dtype=int)
