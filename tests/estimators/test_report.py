@@ -11,7 +11,8 @@ import pytest
 
 import pro2
 from pro2 import ProjectAndProbe
-from pro2.estimators.report import AdaptationReport, Evidence, LearningCurve, fit_curve, wilson_interval
+from pro2.estimators.learning_curve import LearningCurve, fit_curve
+from pro2.estimators.report import AdaptationReport, Evidence, wilson_interval
 from tests.estimators.test_adaptation import make_data
 
 WAYS = {

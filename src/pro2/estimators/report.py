@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pro2.estimators.learning_curve import LearningCurve, fit_curve
 from pro2.linalg import losses
 from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, host
@@ -18,37 +19,6 @@ CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measure
 CURVE_REPEATS = 4
 MANY_PER_CLASS = 8  # labels: from here on, leaving out one of them changes little
 ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
-
-
-@dataclass(frozen=True)
-class LearningCurve:
-    """error(n) = floor + slope / sqrt(n) for n labels per class, fitted to the labelled rows.
-
-    Attributes
-    ----------
-    n_per_class, error, deviation : arrays
-        Where it was measured, the error and its standard error.
-    floor, slope : float
-    spread : float
-        Standard error of a prediction at twice the labels.
-    """
-
-    n_per_class: np.ndarray
-    error: np.ndarray
-    deviation: np.ndarray
-    floor: float
-    slope: float
-    spread: float
-
-    def accuracy_at(self, n_per_class: float) -> float:
-        """Expected accuracy with that many labels per class."""
-        return 1.0 - min(1.0, self.floor + self.slope / math.sqrt(n_per_class))
-
-    def labels_for(self, points: float) -> float:
-        """How many more labels per class for `points` more percentage points; infinite where the curve is flat."""
-        now = float(self.n_per_class[-1])
-        gain = self.slope / math.sqrt(now) - points / 100.0
-        return math.inf if gain <= 0 else max(0.0, (self.slope / gain) ** 2 - now)
 
 
 @dataclass(frozen=True)
@@ -387,20 +357,6 @@ def _learning_curve(evidence: Evidence, error: float) -> LearningCurve | None:
         wrong = [_held_out(evidence, n, seed) for seed in range(CURVE_REPEATS)]
         points.append((float(n), float(np.mean(wrong)), len(y) - n * there))
     return fit_curve(*(np.array(v, dtype=float) for v in zip(*sorted(points))))
-
-
-def fit_curve(n: np.ndarray, error: np.ndarray, rows: np.ndarray) -> LearningCurve:
-    """Weighted least squares of floor + slope / sqrt(n), both non-negative; the spread is the law of the fit."""
-    deviation = np.sqrt(np.maximum(error * (1 - error), 0.25 / rows) / rows)
-    A, b = np.stack([np.ones_like(n), 1 / np.sqrt(n)], axis=1) / deviation[:, None], error / deviation
-    floor, slope = np.linalg.lstsq(A, b, rcond=None)[0]
-    if slope < 0:
-        floor, slope = float(np.average(error, weights=deviation**-2)), 0.0
-    elif floor < 0:
-        floor, slope = 0.0, float((A[:, 1] @ b) / (A[:, 1] @ A[:, 1]))
-    ahead = np.array([1.0, 1 / math.sqrt(2 * n[-1])])
-    spread = math.sqrt(float(ahead @ np.linalg.pinv(A.T @ A) @ ahead))
-    return LearningCurve(n, error, deviation, float(floor), float(slope), spread)
 
 
 def _held_out(evidence: Evidence, n: int, seed: int) -> float:

@@ -200,7 +200,7 @@ RECORDS = {
     "PriorFamily": Kind("pro2.linalg.priors", {}),
     "AdaptationReport": Kind("pro2.estimators.report", {}),
     "LearningCurve": Kind(
-        "pro2.estimators.report",
+        "pro2.estimators.learning_curve",
         {"n_per_class": Numbers("n", above=0.0), "error": Numbers("n"), "deviation": Numbers("n")},
     ),
 }

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pro2.estimators.report import LearningCurve
+from pro2.estimators.learning_curve import LearningCurve
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 260, 52, 40, 12, 16
 AHEAD = 4.0  # times the labels there are: further than that a curve is a guess
