@@ -226,6 +226,27 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")
 
 
+def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found, late = tab(page.url), []
+        found.page.route("**/api/grid?*label=cat*", lambda route: late.append(route))
+        found.page.goto(page.url + "#grid")
+        found.page.select_option("#grid-class", "dog")
+        found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
+        dogs = [item["row"] for item in page.desk.grid("", "dog", "doubtful")["items"]]
+        late[0].continue_()  # the class of before answers last
+        found.page.select_option("#grid-class", "fox")
+        found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not fox')")
+        found.page.route("**/api/grid?*label=dog*", lambda route: late.append(route))
+        found.page.select_option("#grid-class", "dog")  # asked for, not there yet
+        foxes = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
+        assert foxes == [item["row"] for item in page.desk.grid("", "fox", "doubtful")["items"]]
+        found.page.click("#confirm")
+        found.settled()
+        assert labels(page) == dict.fromkeys(foxes, "fox")
+        assert not set(dogs) & set(foxes)
+
+
 def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture_pool, model, truth, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -159,6 +162,19 @@ def test_long_flat_filters_are_no_nesting() -> None:
     assert rows(" or ".join(["y == 1"] * 5000)) == [1, 2]
     assert rows(" and ".join(["not y == 1"] * 5000)) == [0, 3]
     assert rows("(" * 100 + "y == 1" + ")" * 100) == [1, 2]
+
+
+def test_a_thread_that_disturbs_the_parser_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser, disturbed = ast.parse, iter([True, True, False])
+
+    def sometimes(*args: Any, **options: Any) -> ast.AST:
+        if next(disturbed):
+            raise SystemError("AST constructor recursion depth mismatch (before=150, after=70)")
+        return parser(*args, **options)
+
+    monkeypatch.setattr(ast, "parse", sometimes)
+    assert rows("y == 1") == [1, 2]
+    assert not list(disturbed)
 
 
 WORDS = [

@@ -8,6 +8,7 @@ nested parts, forty characters in a number.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import operator
 import re
@@ -83,6 +84,17 @@ def close_names(name: str, names: Sequence[str]) -> str:
     return f"{hint}columns are: {listed or 'none'}"
 
 
+def _parse(source: str) -> ast.Expression:
+    """Python's parser, asked again where another thread disturbed it.
+
+    Up to 3.11.7 it counts the depth of all threads in one place (github.com/python/cpython/issues/106905).
+    """
+    for _ in range(9):
+        with contextlib.suppress(SystemError):
+            return ast.parse(source, mode="eval")
+    return ast.parse(source, mode="eval")
+
+
 class _Filter:
     """A filter on its way from text to a mask."""
 
@@ -91,7 +103,7 @@ class _Filter:
         self.sides: list[_Side] = []
         tokens = list(self._tokens())
         try:
-            tree = ast.parse("".join(piece for piece, _ in tokens).rstrip(), mode="eval")
+            tree = _parse("".join(piece for piece, _ in tokens).rstrip())
         except SyntaxError as error:
             raise self._misread(tokens, error.offset or 0) from None
         self.mask = self._mask(tree.body)

@@ -7,6 +7,8 @@ export class Grid {
   constructor(outbox, about) {
     this.outbox = outbox;
     this.items = [];
+    this.label = ""; // of the items on screen; the class that is chosen may still be on its way
+    this.asked = 0;
     this.setClasses(about.classes);
     $("grid-class").onchange = () => this.load();
     $("grid-order").onchange = () => this.load();
@@ -22,11 +24,11 @@ export class Grid {
     if (classes.includes(before)) select.value = before;
   }
 
-  get label() { return $("grid-class").value; }
-
   async load() {
-    const found = await ask("grid", { label: this.label, order: $("grid-order").value }).catch(() => null);
-    if (found === null) return;
+    const number = ++this.asked, label = $("grid-class").value;
+    const found = await ask("grid", { label, order: $("grid-order").value }).catch(() => null);
+    if (found === null || number !== this.asked) return; // a newer question is on its way
+    this.label = label;
     const answered = this.outbox.rows;
     this.items = found.items.filter((item) => !answered.has(item.row));
     $("grid-note").textContent = this.items.length
