@@ -54,6 +54,22 @@ def test_the_guess_on_screen_does_not_change_under_the_finger(serve, picture_poo
         assert found.text("#guess") == before
 
 
+def test_figures_from_before_the_last_action_change_nothing(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found, held = tab(None), []
+        old = page.desk.figures("")
+        found.page.route("**/api/figures?*", lambda route: held.append(route))
+        found.open(page.url).press("1")
+        page.desk.worker.wait()
+        before = found.text("#n-labelled")
+        with found.page.expect_request("**/api/figures?*", timeout=120_000):  # it has read the answer and asks again
+            held.pop().fulfill(json=old | {"classes": ["other"], "hands": []})
+        assert found.text("#n-labelled") == before
+        assert found.page.locator("#classes button").count() == 3
+        held.pop().continue_()
+        found.wait("document.getElementById('n-labelled').textContent === '1'")
+
+
 def test_skip_undo_at_any_depth_and_undo_across_a_restart(serve, picture_pool, model, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url, quiet=False)  # it will miss its server for a while
@@ -94,7 +110,7 @@ def test_n_makes_a_new_class_and_labels_the_item_with_it(serve, picture_pool, mo
         found.page.keyboard.press("Enter")
         found.settled()
         assert labels(page) == {row: "wolf"}
-        assert found.text("#classes li:last-child button") == "4wwolf"
+        found.wait("document.querySelector('#classes li:last-child button').textContent === '4wwolf'")
         row = found.row
         found.press("4")
         assert labels(page)[row] == "wolf"

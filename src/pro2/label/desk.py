@@ -125,7 +125,7 @@ class Desk:
             answer["undone"] = self._undone(undone)
         self.worker.ask()
         self.tell()
-        return answer
+        return answer | {"version": self.version}
 
     def _commit(self, events: list[Event]) -> None:
         if events:

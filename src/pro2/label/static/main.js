@@ -8,7 +8,7 @@ import { LabelledList } from "./labelled.js";
 import { OneByOne } from "./one.js";
 import { showFigures } from "./panel.js";
 
-const page = { paused: false, views: {}, view: "one" };
+const page = { paused: false, views: {}, view: "one", version: 0 };
 
 async function open() {
   const about = await firstAnswer();
@@ -60,6 +60,7 @@ async function askWho() {
 
 function hear(state, detail, action) {
   if (state === "saved") {
+    page.version = detail.version;
     if (page.outbox.length) status("waiting", "Saving …");
     else status("saved", "All saved");
     resume();
@@ -87,6 +88,7 @@ function lost() {
 }
 
 function found() {
+  page.version = 0; // it may be another server
   resume();
   if (page.outbox.length) status("waiting", "Connected again, saving …");
   else status("saved", "Connected again, all saved");
@@ -111,6 +113,7 @@ function status(state, text) {
 }
 
 function figures(found) {
+  if (found.version < page.version) return; // on its way while an action was answered; newer ones follow
   showFigures(found);
   for (const view of Object.values(page.views)) view.setClasses(found.classes);
   page.views.one.freshGuesses(found.guesses);
