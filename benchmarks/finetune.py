@@ -49,14 +49,14 @@ def run(args: argparse.Namespace) -> None:
         rows.append(row)
         print(json.dumps(row), flush=True)
     seconds = round(time.monotonic() - began)
-    facts = {**machine(), "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+    facts = {"data": args.data, **machine(), "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
              "torch": torch.__version__, "seconds": seconds, "images": len(photos.label)}  # fmt: skip
     args.rows.parent.mkdir(parents=True, exist_ok=True)
     args.rows.write_text(json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n")
 
 
 def page(args: argparse.Namespace) -> None:
-    print(write_page(*read_rows(args.rows), args.page))
+    print(write_page(*read_rows(args.rows), args.page, args.title))
 
 
 def main() -> None:
@@ -71,10 +71,12 @@ def main() -> None:
     second.add_argument("folder", type=Path)
     second.add_argument("rows", type=Path)
     second.add_argument("--seeds", type=int, default=5)
+    second.add_argument("--data", default="photographs", help="what the images are, for the page")
     second.set_defaults(work=run)
     third = steps.add_parser("page")
     third.add_argument("rows", type=Path)
     third.add_argument("page", type=Path)
+    third.add_argument("--title", default="With fine-tuning")
     third.set_defaults(work=page)
     args = parser.parse_args()
     args.work(args)

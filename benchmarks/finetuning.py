@@ -31,9 +31,7 @@ METHODS = {
     "both": "Pro2 after fine-tuning on source, then on target",
 }
 
-_INTRODUCTION = """# With fine-tuning
-
-**Steps chosen by leave-one-out on the features of the few target labels, from 0 on;** no test row was looked at.
+_INTRODUCTION = """**Steps chosen by leave-one-out on the features of the few target labels, from 0 on;** no test row was looked at.
 
 The last block of a backbone is trained on the source with the head in place, on the few target labels from the adapted
 head, or on both; the projection is made again on the new embeddings. Written by `python benchmarks/finetune.py`; not
@@ -127,9 +125,9 @@ class _Model:
         return {"step": best.step, "accuracy": again.score(drawn)}
 
 
-def write_page(rows: list[dict[str, Any]], facts: dict[str, Any], path: Path) -> Path:
+def write_page(rows: list[dict[str, Any]], facts: dict[str, Any], path: Path, title: str = "With fine-tuning") -> Path:
     """The table of a measurement as a Markdown page."""
-    return write_text(path, "\n".join(_lines(rows, facts)) + "\n")
+    return write_text(path, "\n".join([f"# {title}\n", *_lines(rows, facts)]) + "\n")
 
 
 def _lines(rows: list[dict[str, Any]], facts: dict[str, Any]) -> Iterator[str]:
