@@ -31,7 +31,8 @@ METHODS = {
     "both": "Pro2 after fine-tuning on source, then on target",
 }
 
-_INTRODUCTION = """**Steps chosen by leave-one-out on the features of the few target labels, from 0 on;** no test row was looked at.
+_INTRODUCTION = """\
+**Steps chosen by leave-one-out on the features of the few target labels, from 0 on;** no test row was looked at.
 
 The last block of a backbone is trained on the source with the head in place, on the few target labels from the adapted
 head, or on both; the projection is made again on the new embeddings. Written by `python benchmarks/finetune.py`; not
