@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Evidence
 from pro2.estimators.validation import check_X, like_model
-from pro2.linalg.losses import probabilities
+from pro2.linalg.losses import affine, probabilities
 from pro2.linalg.moments import Array, host
 
 
@@ -79,10 +79,8 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         """Logits: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self, "coef_")
         X = check_X(self, X, reset=False)
-        xp = array_namespace(X)
         X = unit_rows(X) if self.unit_rows_ else X
-        coef, intercept = (xp.astype(like_model(a, X), X.dtype) for a in (self.coef_, self.intercept_))
-        logits = X @ xp.matrix_transpose(coef) + intercept
+        logits = affine(X, like_model(self.coef_, X), like_model(self.intercept_, X))
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:

@@ -143,8 +143,11 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         X = unit_rows(X) if self.scale == "unit" else X
         # fold the scale into the basis: one product, no scaled copy of X
         map_, mean = self.components_ * (self.norms_[:, None] / self.scale_[None, :]), self.mean_
-        map_, mean = (xp.astype(like_model(a, X), X.dtype) for a in (map_, mean))
-        return (X - mean) @ xp.matrix_transpose(map_)
+        map_, mean = like_model(map_, X), like_model(mean, X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            F = (X - xp.astype(mean, X.dtype)) @ xp.matrix_transpose(xp.astype(map_, X.dtype))
+        # what does not fit the type of X is a float64
+        return F if bool(xp.all(xp.isfinite(F))) else (xp.astype(X, xp.float64) - mean) @ xp.matrix_transpose(map_)
 
     def to_input_space(self, coef: Array, intercept: Array) -> tuple[Array, Array]:
         """An affine map on the first p features, (..., p), as the same map on raw embeddings, (..., D)."""

@@ -276,6 +276,7 @@ class Evidence:
         if self.prior is None:
             return math.nan
         W = host(coef) * host(self.prior.scale) @ host(self.prior.components).T
+        W = W / (np.abs(W).max() or 1.0)  # squares of what is tiny would vanish
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
 

@@ -20,6 +20,7 @@ from pro2.linalg.mode import Mode, Rows
 from pro2.linalg.moments import Array
 
 FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has c h V -> 1: keep the step finite
+ENDLESS = 1e30  # a variance of scores beyond which more makes no difference
 
 
 def leave_one_out(rows: Rows, mode: Mode, Y: Array, precision: Array, *, own_curvature: bool = False) -> Array:
@@ -45,6 +46,7 @@ def leave_one_out(rows: Rows, mode: Mode, Y: Array, precision: Array, *, own_cur
 def left_out_scores(F: Array, P: Array, Y: Array, V: Array, c: Array, h: Array) -> Array:
     """f + U c (p - y), U = V / (1 - h V): variance V with all rows, and curvature h of the row, weight included."""
     xp = array_namespace(F)
+    V = xp.minimum(V, xp.full_like(V, ENDLESS))
     U = V / xp.maximum(1.0 - h * V, xp.full_like(V, FIXES_ITSELF))
     return F + (U * c)[..., None] * (P - Y)
 
@@ -54,10 +56,13 @@ def own_variance(rows: Rows, h: Array, precision: Array) -> Array:
     xp = array_namespace(h)
     phi, phi_T = rows.phi[..., None, :, :], xp.matrix_transpose(rows.phi)[..., None, :, :]
     prior = (1.0 - rows.free) * precision[..., None]
-    A = (phi_T * h[..., None, :]) @ phi
-    diagonal = prior + FIXES_ITSELF**2 * xp.max(xp.abs(xp.linalg.diagonal(A)), axis=-1, keepdims=True)
-    A = A + diagonal[..., None] * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
-    return xp.sum(phi * xp.matrix_transpose(xp.linalg.solve(A, phi_T + 0.0 * A[..., :1])), axis=-1)
+    eye = xp.eye(rows.phi.shape[-1], dtype=h.dtype, device=device(h))
+    A = (phi_T * h[..., None, :]) @ phi + prior[..., None] * eye
+    # coordinates of unit curvature: energies may differ by more than a float can tell apart
+    size = xp.sqrt(_inverse(xp, xp.linalg.diagonal(A)))
+    A = size[..., :, None] * A * size[..., None, :] + FIXES_ITSELF**2 * eye
+    solved = size[..., None] * xp.linalg.solve(A, size[..., None] * phi_T)
+    return xp.sum(phi * xp.matrix_transpose(solved), axis=-1)
 
 
 def _inverse(xp: Any, values: Array) -> Array:

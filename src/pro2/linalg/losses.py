@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 Array = Any
 
 
 def affine(X: Array, coef: Array, intercept: Array) -> Array:
-    """Scores (M, K') of rows X (M, D) under a head (K', D), (K'), in the type of X."""
+    """Scores (M, K') of rows X (M, D) under a head (K', D), (K'), in the type of X where they fit."""
     xp = array_namespace(X)
-    return X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        F = X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)
+    if X.dtype == xp.float64 or bool(xp.all(xp.isfinite(F))):
+        return F
+    return affine(xp.astype(X, xp.float64), coef, intercept)
 
 
 def evaluate(F: Array, Y: Array) -> tuple[Array, Array]:

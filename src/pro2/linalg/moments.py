@@ -86,7 +86,7 @@ class Moments:
     def scaled(self, scale: Array) -> Self:
         """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
         scale = scale + 0.0 * self.mean[0, :]
-        scatter = self.scatter / (scale[:, None] * scale[None, :])
+        scatter = self.scatter / scale[:, None] / scale[None, :]  # one after the other: their product may underflow
         return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
     def __add__(self, other: Moments) -> Self:
@@ -234,7 +234,16 @@ def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int)
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
     scatter -= lapack.product(xp.matrix_transpose(lift), lift)
-    return total, mean, scatter
+    return total, mean, _without_negative_variance(xp, scatter)
+
+
+def _without_negative_variance(xp: Any, scatter: Array) -> Array:
+    """What rounding leaves of equal rows may fall below zero."""
+    below = xp.linalg.diagonal(scatter)
+    below = xp.where(below < 0, below, xp.zeros_like(below))
+    return (
+        scatter - xp.eye(len(below), dtype=scatter.dtype, device=device(scatter)) * below if xp.any(below) else scatter
+    )
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:

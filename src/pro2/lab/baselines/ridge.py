@@ -36,6 +36,7 @@ class RidgeProbe(ScaledBaseline):
         if weights is not None:  # a row without weight would divide zero by zero when it is left out
             X, signs, weights = X[weights > 0], signs[weights > 0], weights[weights > 0]
         # nothing can be left out of a single row
-        fit = (RidgeCV(PENALTIES) if len(X) > 1 else Ridge(1.0)).fit(X, signs, sample_weight=weights)
+        with np.errstate(all="ignore"):  # said by a head that is not finite
+            fit = (RidgeCV(PENALTIES) if len(X) > 1 else Ridge(1.0)).fit(X, signs, sample_weight=weights)
         where = {"dtype": xp.float64, "device": device(Z)}
         return xp.asarray(fit.coef_, **where), xp.asarray(np.asarray(fit.intercept_), **where)
