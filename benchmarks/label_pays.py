@@ -10,6 +10,7 @@ table comes from one run in Chromium, by key strokes.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -200,17 +201,21 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="labels between refits")
     parser.add_argument("--data", nargs="+", choices=(PHOTOGRAPHS, BIRDS), default=[PHOTOGRAPHS, BIRDS])
     parser.add_argument("--orders", nargs="+", choices=(SUGGESTED, RANDOM, MARGIN), default=[SUGGESTED, RANDOM, MARGIN])
+    parser.add_argument("--rows", type=Path, help="JSON file of what was measured; a second run goes on from it")
     parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     WORK.mkdir(exist_ok=True)
     for name in args.data:
         task(name, args.folder)  # embedded and fitted before the processes start
-    rows: list[Row] = []
-    work = list(product(args.data, args.orders, range(args.seeds)))
+    rows: list[Row] = json.loads(args.rows.read_text()) if args.rows and args.rows.exists() else []
+    done = {(row["data"], row["order"], row["seed"]) for row in rows}
+    work = [each for each in product(args.data, args.orders, range(args.seeds)) if each not in done]
     with ProcessPoolExecutor(args.jobs) as pool:
         for found in pool.map(partial(run, folder=args.folder, every=args.every), work):
             rows += found
             print("\n".join(map(str, found)), flush=True)
+            if args.rows:
+                args.rows.write_text(json.dumps(rows))
     browser: list[Row] = []
     if args.browser:
         from label_person import label_in_browser

@@ -18,6 +18,8 @@ from pro2.label.session import Settings
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
+SAID = {"shown": "accuracy", "range": "range", "advice": "advice"}  # what the page says, by the place where it says it
+
 
 def label_in_browser(task: Any, images: Path, stages: tuple[int, ...]) -> list[dict[str, Any]]:
     """Label the task's pool up to the last stage; what the page showed at each, beside the true accuracy."""
@@ -59,8 +61,8 @@ def answer(tab: Any, page: Any, task: Any, n: int, look: bool) -> dict[str, Any]
     session = page.desk.session
     rest = session.rest()
     right = np.array(session.fitted.names)[session.fitted.top[rest]] == task.truth[rest]
-    said = [tab.text_content(f"#{name}") for name in ("accuracy", "range", "advice")]
-    return {"labels": n, "accuracy": float(right.mean()), "said": said}
+    said = {name: tab.text_content(f"#{id_}") for name, id_ in SAID.items()}
+    return {"labels": n, "accuracy": float(right.mean()), **said}
 
 
 def wait(tab: Any, expression: str) -> None:
