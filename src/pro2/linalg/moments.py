@@ -20,6 +20,7 @@ Array = Any
 BLOCK_BYTES = 128 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
 CACHE_BYTES = 256 << 10  # of which pieces of a block pass through the second-level cache
 SAMPLE = 1024  # rows that give the shift of a block
+TINY = 1e-30  # a weight below is none in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +200,9 @@ def _block_moments(
     """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
     rows, weight = X[part, :], None if weight is None else weight[part]
     # the sums show every row that is not finite, at a price that does not grow with the rows
+    vanish = weight is not None and bool(xp.any((weight > 0) & (weight < TINY)))
     with np.errstate(over="ignore", invalid="ignore"):
-        for dtype in dict.fromkeys((_product_dtype(xp, X.dtype), xp.float64)):
+        for dtype in dict.fromkeys((xp.float64 if vanish else _product_dtype(xp, X.dtype), xp.float64)):
             sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums
