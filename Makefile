@@ -14,8 +14,8 @@ $(VENV)/.base: pyproject.toml
 # torch first and exactly: a later resolver then finds it satisfied and fetches no accelerator packages.
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check '$(TORCH)'
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.base
 
 demo: $(VENV)/.base
@@ -57,11 +57,11 @@ docs: $(VENV)/.dev
 package:
 	rm -rf dist build/package
 	$(PYTHON) -m venv build/package
-	build/package/bin/pip install --quiet --no-compile --disable-pip-version-check build twine
+	build/package/bin/pip install --quiet --disable-pip-version-check build twine
 	build/package/bin/python -m build --outdir dist .
 	build/package/bin/twine check --strict dist/*
 	$(PYTHON) -m venv --clear build/package
-	build/package/bin/pip install --quiet --no-compile --disable-pip-version-check dist/*.whl
+	build/package/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 	cd build/package && bin/pro2 demo --out demo && test -s demo/demo.html
 
 # screenshots of the labelling page for the documentation, in Chromium
