@@ -31,6 +31,8 @@ browser:
 	  npm install --silent --no-fund --no-audit --prefix build axe-core@4 >/dev/null 2>&1; } || \
 	  echo "no axe-core: tests for accessibility will be skipped"
 
+# Hundreds of processes start in the tests: let them share what the first has compiled, whatever the environment says.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
