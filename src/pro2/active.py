@@ -26,6 +26,7 @@ from pro2.linalg.priors import Member, SourcePrior
 NOISE = 4.0  # 1 / (p (1 - p)) at p = 1/2: what one label tells about a score
 ROWS = 2048  # a larger pool is represented by this many random rows
 BATCH = 512  # rows taken from one such sample
+LARGE = 1e15  # a float32 holds the square
 LABELED = 1024  # labelled rows that are remembered
 
 
@@ -125,19 +126,21 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
 def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
     """Of the scores of rows X: average over scales and covariances of the family, at its largest reach.
 
-    Few labels must be able to matter.
+    Few labels must be able to matter. Covariances are linear in the share of the ranked features, so their average is
+    that of the average share.
     """
     family = priors[0].family
-    total = np.zeros((len(X), len(X)))
+    total, ranked = np.zeros((len(X), len(X))), float(np.mean(family.ranked))
     for prior in priors:
         # rows are computed where the model lives
         rows = like_model(X.astype(np.float64), prior.scale)
         xp = array_namespace(rows)
         Z = prior.rows(rows, prior.gain(rows, xp.ones_like(rows[:, 0])))
-        for ranked in family.ranked:
-            A = host(prior.features(Z, ranked))
-            total += (A @ A.T) / prior.precision(Member(ranked, max(family.reaches), 0.0, math.inf))
-    return total / (len(priors) * len(family.ranked))
+        A = host(prior.features(Z, ranked))
+        # single precision is enough to compare rows, where it holds their squares
+        A = A.astype(np.float32) if max(A.max(), -A.min()) < LARGE else A
+        total += (A @ A.T) / prior.precision(Member(ranked, max(family.reaches), 0.0, math.inf))
+    return total / len(priors)
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
