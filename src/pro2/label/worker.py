@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 ESSENTIAL = 3  # steps that always run: model, verdicts, next rows; what follows is for quiet moments
 
 log = logging.getLogger("pro2.label")
@@ -54,6 +56,11 @@ class Worker:
             self._thread.join()
 
     def _run(self) -> None:
+        # the browser works on the same cores: threads of a matrix product that wait for each other would take them away
+        with threadpool_limits(1):
+            self._listen()
+
+    def _listen(self) -> None:
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._asked > self._done or self._stopping)
