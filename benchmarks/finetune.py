@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from finetuning import Photographs, measure, read_photographs, read_rows, write_page
+from finetuning import TITLE, Photographs, measure, read_photographs, read_rows, write_page
 from harness import machine
 
 from pro2.embed.lite import VARIANTS, build_tail
@@ -76,7 +76,7 @@ def main() -> None:
     third = steps.add_parser("page")
     third.add_argument("rows", type=Path)
     third.add_argument("page", type=Path)
-    third.add_argument("--title", default="With fine-tuning")
+    third.add_argument("--title", default=TITLE)
     third.set_defaults(work=page)
     args = parser.parse_args()
     args.work(args)

@@ -31,6 +31,7 @@ METHODS = {
     "both": "Pro2 after fine-tuning on source, then on target",
 }
 
+TITLE = "With fine-tuning"
 _INTRODUCTION = """\
 **Steps chosen by leave-one-out on the features of the few target labels, from 0 on;** no test row was looked at.
 
@@ -126,7 +127,7 @@ class _Model:
         return {"step": best.step, "accuracy": again.score(drawn)}
 
 
-def write_page(rows: list[dict[str, Any]], facts: dict[str, Any], path: Path, title: str = "With fine-tuning") -> Path:
+def write_page(rows: list[dict[str, Any]], facts: dict[str, Any], path: Path, title: str = TITLE) -> Path:
     """The table of a measurement as a Markdown page."""
     return write_text(path, "\n".join([f"# {title}\n", *_lines(rows, facts)]) + "\n")
 

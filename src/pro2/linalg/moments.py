@@ -199,8 +199,8 @@ def _block_moments(
 ) -> tuple[Array, Array, Array]:
     """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
     rows, weight = X[part, :], None if weight is None else weight[part]
-    # the sums show every row that is not finite, at a price that does not grow with the rows
     vanish = weight is not None and bool(xp.any((weight > 0) & (weight < TINY)))
+    # the sums show every row that is not finite, at a price that does not grow with the rows
     with np.errstate(over="ignore", invalid="ignore"):
         for dtype in dict.fromkeys((xp.float64 if vanish else _product_dtype(xp, X.dtype), xp.float64)):
             sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
@@ -241,11 +241,11 @@ def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int)
 
 def _without_negative_variance(xp: Any, scatter: Array) -> Array:
     """What rounding leaves of equal rows may fall below zero."""
-    below = xp.linalg.diagonal(scatter)
-    below = xp.where(below < 0, below, xp.zeros_like(below))
-    return (
-        scatter - xp.eye(len(below), dtype=scatter.dtype, device=device(scatter)) * below if xp.any(below) else scatter
-    )
+    variance = xp.linalg.diagonal(scatter)
+    if not bool(xp.any(variance < 0)):
+        return scatter
+    below = xp.where(variance < 0, variance, xp.zeros_like(variance))
+    return scatter - xp.eye(scatter.shape[0], dtype=scatter.dtype, device=device(scatter)) * below
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:
