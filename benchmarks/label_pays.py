@@ -116,7 +116,7 @@ def run(work: tuple[str, str, int], folder: Path, every: int) -> list[Row]:
 def update(session: Session, start: Any, verdicts: bool = False) -> None:
     """A refit to its end. Verdicts change nothing but the figures, so they are left out until somebody looks."""
     labelled = session.labelled() if verdicts else replace(session.labelled(), random=())
-    for step in refit(session.pool, start, labelled, session.fitted, clock=lambda: 0.0):
+    for step in refit(session.pool, start, labelled, session.fitted):
         session.adopt(step)
 
 

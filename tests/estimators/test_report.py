@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pro2
-from pro2 import ProjectAndProbe
+from pro2 import PriorFamily, ProjectAndProbe
 from pro2.estimators.learning_curve import LearningCurve, fit_curve
 from pro2.estimators.report import AdaptationReport, Evidence, wilson_interval
 from tests.estimators.test_adaptation import make_data
@@ -210,6 +211,48 @@ def test_row_numbers_of_the_surprising_are_those_of_the_caller():
     labels[2] = 1 - labels[2]
     report = model.adapt(X[rows], labels, np.r_[1.0, 0.0, np.ones(40)]).report_
     assert report.surprising[0] == 2
+
+
+def one_prior(**options):
+    return PriorFamily(scales=("standard",), ridges=(3.0,), sizes=(1.0,), reaches=(4.0,), ranked=(0.3,), **options)
+
+
+@pytest.mark.parametrize("scale", ["auto", "unit"])
+def test_without_some_labels_it_is_the_classifier_of_the_others(rows, scale):
+    Xs, ys, X, y = rows
+    family = one_prior() if scale == "auto" else replace(one_prior(), scales=("unit",))
+    model = ProjectAndProbe(priors=family, scale=scale).fit(Xs, ys)
+    out = [3, 5, 11]
+    adapted, rest = model.adapt(X[:24], y[:24]), np.delete(np.arange(24), out)
+    assert adapted.report_.n_labels == 24  # which does not take the labels away
+    without, others = adapted.without(out), model.adapt(X[rest], y[rest])
+    np.testing.assert_allclose(without.predict_proba(X), others.predict_proba(X), atol=1e-10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_adapt_can_leave_labels_out(rows, way):
+    Xs, ys, X, y = rows
+    adapted = ProjectAndProbe(**WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24])
+    without = adapted.without(range(12))
+    assert without.classes_.tolist() == adapted.classes_.tolist()
+    assert without.score(X[24:], y[24:]) > 0.5
+    with pytest.raises(ValueError, match="rows has all 24 labelled rows"):
+        adapted.without(range(24))
+    with pytest.raises(AttributeError, match="files and copies do not carry them"):
+        pickle.loads(pickle.dumps(adapted)).without([0])
+
+
+def test_one_class_with_one_label_does_not_make_it_the_report_of_the_source():
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(5, 16))
+    y = np.arange(1000) % 5
+    X = centres[y] + rng.normal(size=(1000, 16))
+    # on the target the classes have changed places
+    model, moved = ProjectAndProbe().fit(X, y), (y + 1) % 5
+    few = np.concatenate([np.flatnonzero(moved == k)[: 6 if k else 1] for k in range(5)])
+    adapted = model.adapt(X[few], moved[few])
+    assert adapted.report_.source_accuracy < 0.2
+    assert adapted.report_.accuracy > 0.7
 
 
 def test_html_is_escaped():

@@ -178,7 +178,7 @@ def labelled_session(pool, model, truth):
     session, start = Session(pool, CLASSES, Settings(seed=5)), start_model(model, pool)
     person = Person(session, truth)
     for _ in range(5):
-        for fitted in refit(pool, start, session.labelled(), session.fitted, clock=lambda: 0.0):
+        for fitted in refit(pool, start, session.labelled(), session.fitted):
             session.adopt(fitted)
         shown = session.figure_event()
         session.apply([] if shown is None else [shown])

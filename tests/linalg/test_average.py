@@ -44,6 +44,18 @@ def test_weights_of_all_members_of_all_frames_sum_to_one():
     assert len(head.weights) == len(head.loo) == len(head.members)
 
 
+@pytest.mark.parametrize("n_rows", [20, 400], ids=["all priors", "screened"])
+def test_rows_that_are_left_out_have_no_say_in_the_best_priors(n_rows):
+    Z, t = make_target(M=n_rows)
+    t = np.where(np.arange(n_rows) % 4 < 2, t, 1 - t)  # half of the rows contradict the source
+    standing = make_average(two_frames(), Z, t).standing
+    assert len(standing.members) == 2 * len(PriorFamily().members())
+    agrees = standing.number % 4 < 2
+    # those that agree want the source head large, the others as small as it may be
+    assert {member.size for _, member in standing.best(standing.number[agrees], 2)} == {4.0}
+    assert max(member.size for _, member in standing.best(standing.number[~agrees], 2)) <= 0.25
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_average_is_the_weighted_sum_of_single_heads(n_classes):
     priors, (Z, t) = two_frames(n_classes), make_target(n_classes)

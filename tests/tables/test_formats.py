@@ -83,6 +83,13 @@ def _array(values: list[Any]) -> np.ndarray:
     return array
 
 
+@pytest.mark.parametrize("suffix", EXACT)
+def test_columns_keep_their_order_however_their_text_is_stored(tmp_path: Path, suffix: str) -> None:
+    columns = {"z": np.array(["ends\0", "x"], dtype=object), "b": np.arange(2), "a": np.array(["y", "z"], dtype=object)}
+    table = EmbeddingTable(np.ones((2, 3)), ["p", "q"], columns)
+    assert_same(table, EmbeddingTable.open(table.save(tmp_path / f"t{suffix}")))
+
+
 @given(table=tables())
 @settings(max_examples=60, deadline=None)
 def test_any_content_survives_every_typed_format(

@@ -40,8 +40,11 @@ class Default:
         return average_head(self.priors, labels, self._shift(labels), others=others)
 
     def refit(self, labels: Labels, like: AveragedHead) -> tuple[Array, Array]:
-        """A head from other labels and the two best priors of `like`: for learning curves, where many are needed."""
-        best = [like.members[i] for i in np.argsort(-like.weights, kind="stable")[:2]]
+        """A head from some of the labels of `like` and the two priors they choose: where many are needed.
+
+        Labels that are left out have no say in the choice: what they judge would seem too good.
+        """
+        best = like.standing.best(host(labels.number), 2)
         chosen = [[m for name, m in best if name == prior.name] for prior in self.priors]
         head = average_head(self.priors, labels, self._shift(labels), chosen)
         return head.coef, head.intercept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -232,16 +232,17 @@ class Evidence:
         """Scores (M, K') of each row by a model without it.
 
         With few labels per class, leaving out one row makes its class rarer than the others, which is another problem
-        than the one that was solved: rows of all classes are then left out together. Without any label left the source
-        head speaks.
+        than the one that was solved: one row of every class, of those that have as many as most, is then left out
+        together. Where most have one, without any label left the source head speaks.
         """
         counts = np.bincount(y)
-        n = int(counts[counts > 0].min())
-        if n >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
+        counts = counts[counts > 0]
+        n = min(round(float(counts.mean())), MANY_PER_CLASS)
+        if counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
             return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
-        fold, X = self.labels.folds(n), host(self.labels.X)
+        fold, X = self.labels.folds(n, apart=True), host(self.labels.X)
         scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
-        for f in range(n):
+        for f in np.unique(fold):
             out = fold == f
             # one label of a class: all that is left has to speak for every class, which only the source can
             head = self.refit(self.labels.take(np.flatnonzero(~out))) if n > 1 else self.source_head
@@ -249,6 +250,13 @@ class Evidence:
             coef, intercept = map(host, head)
             scores[out] = losses.affine(X[out], np.atleast_2d(coef), np.atleast_1d(intercept))
         return scores
+
+    def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
+        """A head (coef, intercept) from all labels but those of some of the caller's rows."""
+        left = np.flatnonzero(~np.isin(host(self.labels.number), rows))
+        if not len(left):
+            raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
+        return self.refit(self.labels.take(left))
 
     def _interval(self, y: np.ndarray, w: np.ndarray, right: np.ndarray) -> tuple[float, float]:
         """Of the accuracy: chance in the labels, and shares of the classes where the labels do not know them.

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from pro2.label import views
@@ -15,7 +14,7 @@ from pro2.label.fitting import Fitted, refit
 from pro2.label.journal import Journal, JournalError
 from pro2.label.session import Session
 from pro2.label.start import Start
-from pro2.label.worker import ESSENTIAL, Worker
+from pro2.label.worker import Worker
 
 HOLD = 3  # items in each person's hands: the one on screen and two that are loading
 MAX_NAME = 80  # characters of a class
@@ -51,10 +50,9 @@ class Desk:
 
     def open(self) -> None:
         """The first model and the first suggestions, before anybody looks; then refits follow labels."""
-        for fitted in islice(self._steps(), ESSENTIAL):
+        for fitted in self._steps():
             self._adopt(fitted)
         self.worker.start()
-        self.worker.ask()
 
     def close(self) -> None:
         """End refits and fold the journal."""

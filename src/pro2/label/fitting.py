@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from pro2.label.pool import Pool
 from pro2.label.start import Start
 
 FOLDS = 5  # random rows are judged by models without a fifth of the random rows
-BUDGET = 0.2  # seconds for verdicts before the next rows are chosen; the rest follows when nobody is waiting
 QUEUE = 24  # rows chosen ahead
 LOOK = 1024  # rows among which they are chosen: a quarter of a second
 
@@ -63,11 +61,9 @@ class Fitted:
     top, sure : arrays (n_rows,)
         Code and probability of the most probable class of each row.
     judged : dict of int to Guess
-        Fresh guesses about random rows.
+        Guesses about random rows, each of a model without the row.
     queue : list of int
         Rows to label next, best first.
-    fresh : bool
-        Whether verdicts of this refit are among `judged`.
     """
 
     n: int = 0
@@ -77,46 +73,27 @@ class Fitted:
     sure: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     judged: dict[int, Guess] = field(default_factory=dict)
     queue: list[int] = field(default_factory=list)
-    fresh: bool = False
 
     def guess(self, row: int) -> tuple[str, float] | None:
         """The most probable class of a row and its probability."""
         return None if not self.names else (self.names[int(self.top[row])], float(self.sure[row]))
 
 
-def refit(
-    pool: Pool, start: Start, labelled: Labelled, before: Fitted, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Fitted]:
-    """The model of these labels, complete from the first step on; later steps add verdicts and the next rows.
-
-    Steps: model and guesses for all rows; verdicts until `BUDGET` is spent, at least one fold; the next rows; the
-    verdicts that are left. A caller who has newer labels stops after any step and starts again.
-    """
-    began = clock()
-    now = _model(pool, start, labelled, before)
+def refit(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Iterator[Fitted]:
+    """The model of these labels with its guesses and verdicts; then the same with the next rows."""
+    now = _model(pool, start, labelled, before.queue)
+    now = replace(now, judged=_judged(pool, start, labelled, now))
     yield now
-    folds = _folds(labelled, now)
-    while folds:
-        now = _judge(pool, start, labelled, now, folds.pop(0))
-        if clock() - began > BUDGET:
-            break
-    now = replace(now, fresh=True)
-    yield now
-    now = replace(now, queue=_choose(pool, start, labelled, now))
-    yield now
-    for fold in folds:
-        now = _judge(pool, start, labelled, now, fold)
-        yield now
+    yield replace(now, queue=_choose(pool, start, labelled, now))
 
 
-def _model(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Fitted:
+def _model(pool: Pool, start: Start, labelled: Labelled, queue: list[int]) -> Fitted:
     classifier = start.adapt(pool.take(labelled.rows), labelled.labels)
-    kept = {row: before.judged[row] for row in labelled.random if row in before.judged}
     if classifier is None:
-        return Fitted(judged=kept, queue=before.queue)
+        return Fitted(queue=queue)
     names = [str(name) for name in classifier.classes_.tolist()]
     top, sure = _certainty(pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_), len(names))
-    return Fitted(len(labelled.rows), classifier, names, top, sure, kept, before.queue)
+    return Fitted(len(labelled.rows), classifier, names, top, sure, queue=queue)
 
 
 def _certainty(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,22 +108,25 @@ def _certainty(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
     return top.astype(np.int16), 1.0 / np.exp(logits - best).sum(axis=1)
 
 
-def _folds(labelled: Labelled, now: Fitted) -> list[list[int]]:
-    """The sample in folds, those with the oldest verdicts first."""
-    folds = [list(labelled.random[i::FOLDS]) for i in range(min(FOLDS, len(labelled.random)))]
-    return sorted(folds, key=lambda fold: min(now.judged[row].n if row in now.judged else -1 for row in fold))
+def _judged(pool: Pool, start: Start, labelled: Labelled, now: Fitted) -> dict[int, Guess]:
+    """Guesses about the random rows, a fold at a time, from models that have learned from all labels but theirs."""
+    judged: dict[int, Guess] = {}
+    for i in range(min(FOLDS, len(labelled.random))):
+        fold = labelled.random[i::FOLDS]
+        classifier, n = _without(pool, start, labelled, now, fold), len(labelled.rows) - len(fold)
+        said = [None] * len(fold) if classifier is None else classifier.predict(pool.take(np.array(fold))).tolist()
+        judged |= {row: Guess(None if label is None else str(label), n) for row, label in zip(fold, said)}
+    return judged
 
 
-def _judge(pool: Pool, start: Start, labelled: Labelled, now: Fitted, fold: list[int]) -> Fitted:
-    """Guesses about the fold's rows from a model that has learned from all labels but theirs."""
-    kept = ~np.isin(labelled.rows, fold)
-    names = [name for name, keep in zip(labelled.labels, kept) if keep]
-    classifier = start.adapt(pool.take(labelled.rows[kept]), names)
-    n = int(kept.sum())
-    if classifier is None:
-        return replace(now, judged={**now.judged, **{row: Guess(None, n) for row in fold}})
-    said = classifier.predict(pool.take(np.array(fold)))
-    return replace(now, judged={**now.judged, **{row: Guess(str(label), n) for row, label in zip(fold, said.tolist())}})
+def _without(pool: Pool, start: Start, labelled: Labelled, now: Fitted, fold: Sequence[int]) -> Any:
+    """The model without a fold."""
+    out = np.isin(labelled.rows, fold)
+    if out.all() or len(set(labelled.labels)) < 2:  # nothing, or one class, is all that is known
+        return start.adapt(
+            pool.take(labelled.rows[~out]), [x for x, left_out in zip(labelled.labels, out) if not left_out]
+        )
+    return now.classifier.without(np.flatnonzero(out).tolist())
 
 
 def _choose(pool: Pool, start: Start, labelled: Labelled, now: Fitted) -> list[int]:

@@ -210,7 +210,6 @@ class Session:
             "rows": len(self.pool),
             "skipped": len(board.skipped),
             "learned": self.fitted.n,
-            "fresh": self.fitted.fresh,
             "accuracy": None if now is None else vars(now),
             "history": [{"labels": n, **vars(each)} for n, each in sorted(self.history.items())],
             "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),

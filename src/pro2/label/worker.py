@@ -9,8 +9,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-ESSENTIAL = 3  # steps that always run: model, verdicts, next rows; what follows is for quiet moments
-
 log = logging.getLogger("pro2.label")
 
 
@@ -67,18 +65,18 @@ class Worker:
                 if self._stopping:
                     return
                 asked = self._asked
-            self._refit(asked)
+            self._refit()
             with self._state:
                 self._done = asked
                 self._state.notify_all()
 
-    def _refit(self, asked: int) -> None:
+    def _refit(self) -> None:
         """A refit that fails is told in the log; the last good model stays, and labels are saved all the same."""
         try:
-            for number, result in enumerate(self._steps(), 1):
+            # to the end, although newer labels may wait: whoever labels quickly must not starve of fresh rows
+            for result in self._steps():
                 self._take(result)
-                # not before: whoever labels quickly must not starve of fresh rows
-                if self._stopping or (number >= ESSENTIAL and self._asked > asked):
+                if self._stopping:
                     return
         except Exception:
             log.exception("the refit failed; the model before it stays")

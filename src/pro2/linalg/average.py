@@ -14,7 +14,7 @@ from pro2.linalg.labels import ClassShift, Labels
 from pro2.linalg.loo import leave_one_out, log_likelihood
 from pro2.linalg.mode import Mode, Rows, find_mode, orthogonal
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import Member, PriorFamily, SourcePrior
+from pro2.linalg.priors import Member, SourcePrior
 
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
 SCREEN_CLASSES = 16  # and on at most this many classes
@@ -50,6 +50,8 @@ class AveragedHead:
     labels : Labels
         The rows of `loo_scores`.
     converged : bool
+    standing : Standing
+        What the labels say about each prior, of which some may not be among `members`.
     """
 
     coef: Array
@@ -62,6 +64,37 @@ class AveragedHead:
     shift: ClassShift
     labels: Labels
     converged: bool
+    standing: Standing
+
+
+class Standing(NamedTuple):
+    """How well priors do on labelled rows that they have not seen.
+
+    Attributes
+    ----------
+    members : list of (scale name, Member)
+    trust : array (J,)
+        Logarithms of their weights before any label.
+    say : array (m, J)
+        What each row adds to them: its leave-one-out log-likelihood.
+    number : array (m,)
+        Which of the caller's rows these are, see `Labels`.
+    """
+
+    members: list[tuple[str, Member]]
+    trust: np.ndarray
+    say: np.ndarray
+    number: np.ndarray
+
+    @property
+    def score(self) -> np.ndarray:
+        """Logarithms of the weights, (J,)."""
+        return np.asarray(self.say.sum(axis=0) + self.trust)
+
+    def best(self, number: np.ndarray, n: int) -> list[tuple[str, Member]]:
+        """The n priors that these rows of the caller's would choose: rows that are left out have no say."""
+        score = self.trust + self.say[np.isin(self.number, number)].sum(axis=0)
+        return [self.members[i] for i in np.argsort(-score, kind="stable")[:n]]
 
 
 def average_head(
@@ -78,13 +111,20 @@ def average_head(
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
     gains = _gains(priors, labels, others)
     few, classes = _screening_rows(priors[0], labels)
+    screened = None
     if few is not None:
-        screened = _fit(priors, gains, chosen, labels.take(few), shift, classes, SCREEN_TOL)
-        chosen = _best(family, priors, screened, labels)
+        some = labels.take(few)
+        blocks = _fit(priors, gains, chosen, some, shift, classes, SCREEN_TOL)
+        screened = _standing(blocks, some, np.ones(len(few)))
+        chosen = _best(priors, blocks, screened, labels)
     elif members is None and _is_large(labels, priors[0]):
-        chosen = _hopeful(family, priors, _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL), labels)
+        rough = _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL)
+        chosen = _hopeful(priors, rough, _standing(rough, labels, host(labels.c)))
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
-    weights, without = _weights(family, blocks, labels)
+    standing = _standing(blocks, labels, host(labels.c))
+    weights = _normalised(standing.score, family.sharpness)
+    # without the say of the row itself: what the average claims about it would be too good with it
+    without = _normalised(standing.score - standing.say, family.sharpness)
     Y = losses.one_hot(labels.y, priors[0].n_classes, labels.X)
     xp = array_namespace(labels.X)
     apart = xp.asarray(without, dtype=labels.X.dtype, device=device(labels.X))
@@ -96,7 +136,7 @@ def average_head(
     return AveragedHead(
         coef=t * coef,
         intercept=intercept,
-        members=[(b.prior.name, m) for b in blocks for m in b.members],
+        members=standing.members,
         weights=weights,
         loo=np.average(likelihood, axis=0, weights=host(labels.c)),
         loo_scores=t * scores,
@@ -104,6 +144,7 @@ def average_head(
         shift=shift,
         labels=labels,
         converged=all(bool(xp.all(b.mode.converged)) for b in blocks),
+        standing=screened or standing,
     )
 
 
@@ -172,17 +213,12 @@ def _alone(labels: Labels) -> Array:
     return xp.asarray(np.bincount(y)[y] == 1, device=device(labels.X))
 
 
-def _scores(family: PriorFamily, blocks: Sequence[_Block], c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the weights (J,), and what each row adds to them (M, J)."""
-    likelihood = c[:, None] * np.concatenate([b.likelihood for b in blocks], axis=1)
-    trust = np.array([family.trust * b.prior.log_accuracy(m) for b in blocks for m in b.members])
-    return likelihood.sum(axis=0) + trust, likelihood
-
-
-def _weights(family: PriorFamily, blocks: Sequence[_Block], labels: Labels) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (J,), and those without the say of each row (M, J): what the average claims would be too good with it."""
-    score, likelihood = _scores(family, blocks, host(labels.c))
-    return _normalised(score, family.sharpness), _normalised(score - likelihood, family.sharpness)
+def _standing(blocks: Sequence[_Block], labels: Labels, c: np.ndarray) -> Standing:
+    """Of all members of the blocks, whose rows are `labels`, with weights c."""
+    members = [(b.prior, m) for b in blocks for m in b.members]
+    trust = np.array([prior.family.trust * prior.log_accuracy(m) for prior, m in members])
+    say = c[:, None] * np.concatenate([b.likelihood for b in blocks], axis=1)
+    return Standing([(prior.name, m) for prior, m in members], trust, say, host(labels.number))
 
 
 def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
@@ -193,11 +229,10 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
 
 
 def _best(
-    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block], labels: Labels
+    priors: Sequence[SourcePrior], blocks: Sequence[_Block], standing: Standing, labels: Labels
 ) -> list[list[Member]]:
     """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
-    score, _ = _scores(family, blocks, np.ones(len(blocks[0].likelihood)))
-    apart = np.split(score, np.cumsum([len(b.members) for b in blocks])[:-1])
+    apart = np.split(standing.score, np.cumsum([len(b.members) for b in blocks])[:-1])
     best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
     n_scores = labels.y.shape[0] * priors[0].heads.shape[1]
     order = np.argsort(-apart[best], kind="stable")[: min(KEEP, max(1, MOST_SCORES // n_scores))]
@@ -211,11 +246,9 @@ def _is_large(labels: Labels, prior: SourcePrior) -> bool:
     return bool(labels.y.shape[0] * prior.heads.shape[1] >= LARGE)
 
 
-def _hopeful(
-    family: PriorFamily, priors: Sequence[SourcePrior], blocks: Sequence[_Block], labels: Labels
-) -> list[list[Member]]:
+def _hopeful(priors: Sequence[SourcePrior], blocks: Sequence[_Block], standing: Standing) -> list[list[Member]]:
     """All members by prior but those that a rough fit leaves without hope of a weight that matters."""
-    score, _ = _scores(family, blocks, host(labels.c))
+    score = standing.score
     keep = iter(score >= score.max() - HOPELESS)
     left = [(b.prior, m) for b in blocks for m in b.members if next(keep)]
     return [[m for p, m in left if p is prior] for prior in priors]

@@ -214,12 +214,16 @@ def _parts(name: str, values: np.ndarray, fixed_width: int = -1) -> dict[str, np
 
 
 def _join_text(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Inverse of `_parts` for all columns of a file."""
-    joined = dict(entries)
-    for name in [key.removesuffix("#offsets") for key in entries if key.endswith("#offsets")]:
-        if f"{name}#utf8" in joined:
-            offsets, utf8 = joined.pop(f"{name}#offsets"), joined.pop(f"{name}#utf8")
-            joined[name] = Entry((math.prod(offsets.shape) - 1,), _TEXT, partial(_text, offsets, utf8))
+    """Inverse of `_parts` for all columns of a file, in their order."""
+    texts = {name for key in entries if (name := key.removesuffix("#offsets")) != key and f"{name}#utf8" in entries}
+    joined: dict[str, Entry] = {}
+    for key, entry in entries.items():
+        name, _, part = key.rpartition("#")
+        if name not in texts or part not in ("offsets", "utf8"):
+            joined[key] = entry
+        elif part == "offsets":
+            utf8 = entries[f"{name}#utf8"]
+            joined[name] = Entry((math.prod(entry.shape) - 1,), _TEXT, partial(_text, entry, utf8))
     for name in [key.removesuffix("#missing") for key in entries if key.endswith("#missing")]:
         if name in joined:
             joined[name] = joined[name]._replace(load=partial(_gaps, joined[name], joined.pop(f"{name}#missing")))

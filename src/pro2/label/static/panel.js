@@ -8,7 +8,7 @@ const ENOUGH = 8; // random items before a point of the curve means anything
 export function showFigures(figures) {
   document.body.dataset.ready = "";
   // how many labels the figures stand for, for whoever watches the page from outside
-  if (figures.fresh) document.body.dataset.learned = figures.learned;
+  document.body.dataset.learned = figures.learned;
   say($("advice"), figures.advice.text);
   $("advice").dataset.mood = figures.advice.mood;
   accuracy(figures.accuracy);
