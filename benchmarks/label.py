@@ -70,11 +70,10 @@ class Photographs:
         from PIL import Image
         from sklearn.datasets import load_sample_images
 
-        self._files = []
+        self._files, whole = [], [Image.fromarray(image) for image in load_sample_images().images]
         for i in range(32):
             out = io.BytesIO()
-            whole = Image.fromarray(load_sample_images().images[i % 2])
-            whole.crop((i, 0, 600 + i, 400)).save(out, "JPEG")
+            whole[i % 2].crop((i, 0, 600 + i, 400)).save(out, "JPEG")
             self._files.append(out.getvalue())
 
     def read(self, row: int) -> bytes:
@@ -127,6 +126,15 @@ def press(page: Any, name: str) -> None:
     page.keyboard.press(key)
 
 
+def compiled() -> None:
+    """Have the modules of pro2 compiled, as pip leaves them: the start of an installed program is meant."""
+    import compileall
+
+    import pro2
+
+    compileall.compile_dir(str(Path(pro2.__file__).parent), quiet=1)
+
+
 def measure(rows: int, n_classes: int, strokes: int, pace: int) -> dict[str, Any]:
     """One server, one browser, `GIVEN` labels, then the clock."""
     from playwright.sync_api import sync_playwright
@@ -168,6 +176,7 @@ def row(what: str, milliseconds: list[float], goal: str) -> dict[str, Any]:
 
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
+    compiled()
     small = measure(options.rows, 2, options.strokes, options.pace)
     large = measure(options.large, 2, options.strokes, options.pace)
     many = measure(options.rows, 17, options.strokes, options.pace)

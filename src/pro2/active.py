@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import unit_rows
@@ -145,22 +146,22 @@ def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
     """n pool rows, each taking most off the weighted variance given those before; rows after the pool are labelled."""
-    pool, total = len(weight), len(K)
-    posterior = _Posterior(K, np.concatenate([weight, np.zeros(total - pool)]), total - pool + standing_in + n)
-    for i in range(pool, total):
-        posterior.observe(i)
-    free = np.arange(total) < pool
-    stands = free.copy()
-    for _ in range(min(standing_in, pool)):
-        i = posterior.best(stands)
-        posterior.observe(i)
-        stands[i] = False
-    taken = []
-    for _ in range(n):
-        taken.append(posterior.best(free))
-        posterior.observe(taken[-1])
-        free[taken[-1]] = False
-    return np.array(taken, dtype=np.intp)
+    posterior = _Posterior(_given_labels(K, len(weight)), weight, standing_in + n)
+    stands, free = (np.ones(len(weight), dtype=bool) for _ in range(2))
+    for _ in range(min(standing_in, len(weight))):
+        posterior.take(stands)
+    return np.array([posterior.take(free) for _ in range(n)], dtype=np.intp)
+
+
+def _given_labels(K: np.ndarray, pool: int) -> np.ndarray:
+    """Covariance of the scores of the pool, the first rows, after a label for each of the others."""
+    if len(K) == pool:
+        return K
+    known, across = K[pool:, pool:], K[pool:, :pool]
+    # labels that say all about each other must not make it singular where scores are so large that noise is nothing
+    noise = NOISE + 1e-9 * np.diagonal(known).max()
+    U = solve_triangular(np.linalg.cholesky(known + noise * np.eye(len(known))), across, lower=True)
+    return np.asarray(K[:pool, :pool] - U.T @ U)
 
 
 class _Posterior:
@@ -172,10 +173,14 @@ class _Posterior:
         self.variance = np.diagonal(K).copy()
         self.reach = weight @ (K * K)  # sum over j of weight_j K[j, i]^2
 
-    def best(self, allowed: np.ndarray) -> int:
-        return int(np.argmax(np.where(allowed, self.reach / (self.variance + NOISE), -np.inf)))
+    def take(self, allowed: np.ndarray) -> int:
+        """The row that helps most among those allowed, as if its label were known from now on."""
+        i = int(np.argmax(np.where(allowed, self.reach / (self.variance + NOISE), -np.inf)))
+        self._observe(i)
+        allowed[i] = False
+        return i
 
-    def observe(self, i: int) -> None:
+    def _observe(self, i: int) -> None:
         """Condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it."""
         U = self.U[:, : self.n]
         k = self.K[:, i] - U @ U[i]

@@ -28,8 +28,27 @@ def test_what_comes_while_one_runs_makes_one_further_refit():
     gate.set()
     assert worker.wait(10)
     worker.stop()
-    # the first refit was finished, all others were one
     assert seen == [("model", 0), ("rows", 0), ("model", 29), ("rows", 29)]
+
+
+def test_newer_labels_come_first_but_every_other_time():
+    """Somebody who labels faster than refits run: figures come sooner, and there are new rows all the same."""
+    seen: list[tuple[str, int]] = []
+
+    def steps():
+        labels = len([what for what, _ in seen if what == "model"])
+        if labels < 6:
+            worker.ask()  # another label, while the model is fitted
+        yield "model", labels
+        yield "rows", labels
+
+    worker = Worker(steps, seen.append)
+    worker.start()
+    worker.ask()
+    while ("rows", 6) not in seen:
+        assert worker.wait(10)
+    worker.stop()
+    assert [labels for what, labels in seen if what == "rows"] == [1, 3, 5, 6]
 
 
 def test_a_refit_that_fails_is_logged_and_the_next_one_runs(caplog):

@@ -49,7 +49,7 @@ def test_screening_agrees_with_no_screening(monkeypatch, what):
     Z = Z + rng.normal(size=Z.shape)
     screened = make_average(prior, Z, t)
     monkeypatch.setattr(average, "SCREEN_ROWS", 10**6)
-    monkeypatch.setattr(average, "SCREEN_CLASSES", 10**6)
+    monkeypatch.setattr(average, "MANY_CLASSES", 10**6)
     whole = make_average(prior, Z, t)
     assert len(screened.members) < len(whole.members)
     X, y = make_source(n_classes, N=1500)

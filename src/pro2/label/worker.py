@@ -18,7 +18,8 @@ class Worker:
     Parameters
     ----------
     steps : callable
-        Looks at the labels of that moment and returns the steps of a refit. Each step is a finished piece of work.
+        Looks at the labels of that moment and returns the steps of a refit. Each step is a finished piece of work;
+        those after the first are left out, every other time, when newer labels have come.
     take : callable
         Called with what each step produced.
     """
@@ -26,7 +27,7 @@ class Worker:
     def __init__(self, steps: Callable[[], Iterable[Any]], take: Callable[[Any], None]) -> None:
         self._steps, self._take = steps, take
         self._state = threading.Condition()
-        self._asked, self._done, self._stopping = 0, 0, False
+        self._asked, self._done, self._stopping, self._hurried = 0, 0, False, False
         self._thread = threading.Thread(target=self._run, name="refit", daemon=True)
 
     def start(self) -> None:
@@ -65,18 +66,20 @@ class Worker:
                 if self._stopping:
                     return
                 asked = self._asked
-            self._refit()
+            self._refit(asked)
             with self._state:
                 self._done = asked
                 self._state.notify_all()
 
-    def _refit(self) -> None:
+    def _refit(self, asked: int) -> None:
         """A refit that fails is told in the log; the last good model stays, and labels are saved all the same."""
         try:
-            # to the end, although newer labels may wait: whoever labels quickly must not starve of fresh rows
-            for result in self._steps():
+            for number, result in enumerate(self._steps()):
                 self._take(result)
-                if self._stopping:
+                if number == 0:
+                    # newer labels come before all other steps, but not twice in a row: who labels quickly needs those
+                    self._hurried = self._asked > asked and not self._hurried
+                if self._stopping or self._hurried:
                     return
         except Exception:
             log.exception("the refit failed; the model before it stays")

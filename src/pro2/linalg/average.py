@@ -17,7 +17,8 @@ from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import Member, SourcePrior
 
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all
-SCREEN_CLASSES = 16  # and on at most this many classes
+MANY_CLASSES = 24  # where there are more,
+SCREEN_CLASSES = 16  # this many stand for them
 LARGE = 256  # rows times scores: beyond, a rough fit first tells which priors are hopeless
 HOPELESS = 12.0  # nats behind the best
 KEEP = 4  # priors that are fitted on all rows where there are more,
@@ -112,7 +113,7 @@ def average_head(
     gains = _gains(priors, labels, others)
     few, classes = _screening_rows(priors[0], labels)
     screened = None
-    if few is not None:
+    if few is not None and sum(map(len, chosen)) > KEEP:
         some = labels.take(few)
         blocks = _fit(priors, gains, chosen, some, shift, classes, SCREEN_TOL)
         screened = _standing(blocks, some, np.ones(len(few)))
@@ -314,9 +315,10 @@ def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | No
     """
     y = host(labels.y)
     present = np.unique(y)
-    if len(y) <= SCREEN_ROWS and prior.n_classes <= SCREEN_CLASSES:
+    if len(y) <= SCREEN_ROWS and prior.n_classes <= MANY_CLASSES:
         return None, None
-    some = present[np.linspace(0, len(present) - 1, min(len(present), SCREEN_CLASSES)).round().astype(int)]
+    n_some = min(len(present), SCREEN_CLASSES if prior.n_classes > MANY_CLASSES else MANY_CLASSES)
+    some = present[np.linspace(0, len(present) - 1, n_some).round().astype(int)]
     S = host(prior.scores(labels.X / prior.scale - prior.centre)[:, 0, :])
     logit = S[:, 0] if prior.n_classes == 2 else S[np.arange(len(y)), y]
     rows = []
@@ -325,4 +327,4 @@ def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | No
         own = own[np.argsort(logit[own], kind="stable")]
         n = min(len(own), max(2, SCREEN_ROWS // len(some)))  # leaving one out of two needs two
         rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
-    return np.sort(np.concatenate(rows)), some if prior.n_classes > SCREEN_CLASSES else None
+    return np.sort(np.concatenate(rows)), some if prior.n_classes > MANY_CLASSES else None

@@ -39,8 +39,8 @@ def evaluate(F: Array, Y: Array) -> tuple[Array, Array]:
         return (linear + xp.log1p(e))[..., 0], P
     F = F - xp.max(F, axis=-1, keepdims=True)
     e = xp.exp(F)
-    total = xp.sum(e, axis=-1, keepdims=True)
-    return xp.log(total)[..., 0] - xp.sum(Y * F, axis=-1), e / total
+    total = _over_classes(e)
+    return (xp.log(total) - _over_classes(Y * F))[..., 0], e / total
 
 
 def curvature_times(P: Array, D: Array) -> Array:
@@ -48,15 +48,20 @@ def curvature_times(P: Array, D: Array) -> Array:
     if P.shape[-1] == 1:
         return P * (1.0 - P) * D
     PD = P * D
-    return PD - P * array_namespace(P).sum(PD, axis=-1, keepdims=True)
+    return PD - P * _over_classes(PD)
 
 
 def mean_curvature(P: Array) -> Array:
     """Curvature of each row (...), averaged over the directions in which scores can differ."""
-    xp = array_namespace(P)
     if P.shape[-1] == 1:
         return (P * (1.0 - P))[..., 0]
-    return (1.0 - xp.sum(P * P, axis=-1)) / (P.shape[-1] - 1.0)
+    return (1.0 - _over_classes(P * P)[..., 0]) / (P.shape[-1] - 1.0)
+
+
+def _over_classes(A: Array) -> Array:
+    """Sum over the last axis, which is kept. As a product: NumPy's sums of few numbers take ten times as long."""
+    xp = array_namespace(A)
+    return A @ xp.ones((A.shape[-1], 1), dtype=A.dtype, device=device(A))
 
 
 def probabilities(F: Array) -> Array:

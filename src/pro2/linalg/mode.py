@@ -287,13 +287,13 @@ class _Problem:
         xp = self.xp
         loss, P = losses.evaluate(F, self.Y)
         value = xp.sum(self.c[..., 0] * loss, axis=-2)
-        return _Point(B, F, P, value + 0.5 * xp.sum(self.prior * xp.sum(B * B, axis=-1), axis=-2))
+        return _Point(B, F, P, value + 0.5 * _dot(xp, self.prior[..., None] * B, B))
 
     def gradient(self, at: _Point) -> tuple[Array, Array]:
         """The gradient (..., r, J, K') and its largest relative entry (..., J)."""
         xp = self.xp
         gradient = _down(self.phi, self.c * (at.P - self.Y)) + self.prior[..., None] * at.B
-        return gradient, xp.max(xp.max(xp.abs(gradient) / self.bound, axis=-1), axis=-2)
+        return gradient, _largest(xp, gradient / self.bound)
 
     def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
         """Preconditioned conjugate gradients on Hessian x = -gradient, as far as they are worth it."""
@@ -305,44 +305,40 @@ class _Problem:
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
         enough = xp.maximum(worth, ROUGH * xp.minimum(residual / FAR, xp.ones_like(residual)))
         with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
-            x, Fx = self._conjugate_gradients(at.P, -gradient, D, enough, live)
-        if self.rough is not self.phi:
-            x = xp.astype(x, self.phi.dtype)
+            x = xp.astype(self._conjugate_gradients(at.P, -gradient, D, enough, live), self.phi.dtype, copy=False)
             Fx = _up(self.phi, x)
         # without curvature a step has no end: such a problem stays where it is, and is not converged
-        total = xp.sum(xp.sum(x, axis=-1), axis=-2) + xp.sum(xp.sum(Fx, axis=-1), axis=-2)
+        total = xp.sum(xp.sum(x, axis=-3), axis=-1) + xp.sum(xp.sum(Fx, axis=-3), axis=-1)
         ends = xp.isfinite(total)[..., None, :, None]
         return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
 
-    def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> tuple[Array, Array]:
-        """x and phi x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
+    def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> Array:
+        """x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
         xp, phi = self.xp, self.rough
-        P, left, D, c, prior, enough = (
-            xp.astype(v, phi.dtype, copy=False) for v in (P, left, D, self.c, self.prior[..., None], enough)
+        P, left, inverse, c, prior, enough = (
+            xp.astype(v, phi.dtype, copy=False) for v in (P, left, 1.0 / D, self.c, self.prior[..., None], enough)
         )
-        z = left / D
+        z = left * inverse
         d, now = z, _dot(xp, left, z)
         goal = enough**2 * now
-        x, Fx = xp.zeros_like(d), xp.zeros_like(P)
+        x = xp.zeros_like(d)
         for _ in range(MOST_INNER):
-            Fd = _up(phi, d)
-            Hd = prior * d + _down(phi, c * losses.curvature_times(P, Fd))
+            Hd = prior * d + _down(phi, c * losses.curvature_times(P, _up(phi, d)))
             # what has reached its goal rests: beyond it there is rounding only, which a flat direction blows up
             a = xp.where(now > goal, _ratio(xp, now, _dot(xp, d, Hd)), xp.zeros_like(now))[..., None, :, None]
-            x, Fx, left = x + a * d, Fx + a * Fd, left - a * Hd
-            z = left / D
+            x, left = x + a * d, left - a * Hd
+            z = left * inverse
             then, now = now, _dot(xp, left, z)
             if not bool(xp.any(live & (now > goal))):
                 break
             d = z + _ratio(xp, now, then)[..., None, :, None] * d
-        return x, Fx
+        return x
 
     def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""
         xp = self.xp
         # curvature is known near here only: beyond, where it has died, a step would end where no other can begin
-        near = REACH + xp.max(xp.max(xp.abs(at.F), axis=-1), axis=-2)
-        far = xp.max(xp.max(xp.abs(step.F), axis=-1), axis=-2)
+        near, far = REACH + _largest(xp, at.F), _largest(xp, step.F)
         t = xp.astype(live, at.value.dtype) * (near / xp.maximum(far, near))
         ceiling = at.value + _rounding(at.value)
         for _ in range(40):
@@ -371,8 +367,13 @@ def _down(phi: Array, G: Array) -> Array:
 
 
 def _dot(xp: Any, a: Array, b: Array) -> Array:
-    """Inner products over coordinates and classes, (..., J)."""
-    return xp.sum(xp.sum(a * b, axis=-1), axis=-2)
+    """Inner products over coordinates and classes, (..., J); the long axis first, which is several times faster."""
+    return xp.sum(xp.sum(a * b, axis=-3), axis=-1)
+
+
+def _largest(xp: Any, a: Array) -> Array:
+    """Largest absolute entry over rows or coordinates, and classes, (..., J)."""
+    return xp.max(xp.max(xp.abs(a), axis=-3), axis=-1)
 
 
 def _ratio(xp: Any, a: Array, b: Array) -> Array:
