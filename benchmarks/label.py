@@ -22,6 +22,7 @@ from harness import run
 
 WIDTH = 1280
 GIVEN = 64  # labels before the clock starts
+STARTS = 5
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
@@ -142,6 +143,7 @@ def measure(rows: int, n_classes: int, strokes: int, pace: int) -> dict[str, Any
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_pool(folder, rows, n_classes)
+        starts = [started(folder) for _ in range(STARTS)]
         server = Server(folder)
         try:
             with sync_playwright() as playwright:
@@ -156,7 +158,14 @@ def measure(rows: int, n_classes: int, strokes: int, pace: int) -> dict[str, Any
                 browser.close()
         finally:
             server.stop()
-    return {"start": server.seconds, **times}
+    return {"start": starts, **times}
+
+
+def started(folder: Path) -> float:
+    """Milliseconds of a start."""
+    server = Server(folder)
+    server.stop()
+    return 1000 * server.seconds
 
 
 def finished(page: Any, strokes: int) -> dict[str, list[float]]:
@@ -188,7 +197,7 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
         row(f"key to new figures, {options.large:,} rows", large["figures"], ""),
         row(f"key to next item painted, {size}, 17 classes", many["item"], ""),
         row(f"key to new figures, {size}, 17 classes", many["figures"], "below 1500"),
-        row(f"start of the program to the first item, {options.large:,} rows", [1000 * large["start"]], "below 3000"),
+        row(f"start of the program to the first item, {options.large:,} rows", large["start"], "below 3000"),
     ]
 
 

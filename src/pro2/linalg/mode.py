@@ -25,6 +25,7 @@ GRADED = 1e-5  # ratio of the sizes of features from which on their squares shar
 REACH = 4.0  # scores a step may move by, beside what they are: their curvature falls by e with each
 ROUGH = 0.3  # what a Newton step may leave of the gradient while the residual is above FAR; nearer it must leave less
 FAR = 1e-4
+SLOW = 4  # one in so many problems of a batch may be slower than the others
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -322,6 +323,8 @@ class _Problem:
         d, now = z, _dot(xp, left, z)
         goal = enough**2 * now
         x = xp.zeros_like(d)
+        # where precision is not wanted, few shall not make many wait: a step that is cut short descends, too
+        slow = _count(xp, live) // SLOW if self.tol > FAR else 0
         for _ in range(MOST_INNER):
             Hd = prior * d + _down(phi, c * losses.curvature_times(P, _up(phi, d)))
             # what has reached its goal rests: beyond it there is rounding only, which a flat direction blows up
@@ -329,7 +332,7 @@ class _Problem:
             x, left = x + a * d, left - a * Hd
             z = left * inverse
             then, now = now, _dot(xp, left, z)
-            if not bool(xp.any(live & (now > goal))):
+            if _count(xp, live & (now > goal)) <= slow:
                 break
             d = z + _ratio(xp, now, then)[..., None, :, None] * d
         return x
@@ -369,6 +372,10 @@ def _down(phi: Array, G: Array) -> Array:
 def _dot(xp: Any, a: Array, b: Array) -> Array:
     """Inner products over coordinates and classes, (..., J); the long axis first, which is several times faster."""
     return xp.sum(xp.sum(a * b, axis=-3), axis=-1)
+
+
+def _count(xp: Any, which: Array) -> int:
+    return int(xp.sum(xp.astype(which, xp.int64)))
 
 
 def _largest(xp: Any, a: Array) -> Array:
