@@ -63,7 +63,7 @@ def make_pool(folder: Path, rows: int, n_classes: int) -> None:
 
 
 class Photographs:
-    """Pieces of scikit-learn's two photographs, as JPEG files of 600 x 400 pixels."""
+    """Pieces of scikit-learn's two photographs, as JPEG files of 600 x 400 pixels; few, for making them takes time."""
 
     def __init__(self) -> None:
         import io
@@ -72,7 +72,7 @@ class Photographs:
         from sklearn.datasets import load_sample_images
 
         self._files, whole = [], [Image.fromarray(image) for image in load_sample_images().images]
-        for i in range(32):
+        for i in range(6):
             out = io.BytesIO()
             whole[i % 2].crop((i, 0, 600 + i, 400)).save(out, "JPEG")
             self._files.append(out.getvalue())
