@@ -130,8 +130,8 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         Returns
         -------
         LinearClassifier
-            From the two best priors of this one, which takes a small part of the time that `adapt` takes; rows without
-            a label play no part.
+            From the two priors that the other labels like best, or with the same `n_features` and `l2`: it takes a
+            small part of the time of `adapt`. Rows without a label play no part.
         """
         if self._evidence is None:
             raise AttributeError("without() needs the labels of an adaptation: files and copies do not carry them.")

@@ -232,8 +232,8 @@ class Evidence:
         """Scores (M, K') of each row by a model without it.
 
         With few labels per class, leaving out one row makes its class rarer than the others, which is another problem
-        than the one that was solved: one row of every class, of those that have as many as most, is then left out
-        together. Where most have one, without any label left the source head speaks.
+        than the one that was solved: one row of each class is then left out together, in as many folds as classes have
+        labels on average. Where they have one, none would be left, and the source head speaks.
         """
         counts = np.bincount(y)
         counts = counts[counts > 0]

@@ -122,11 +122,11 @@ def _judged(pool: Pool, start: Start, labelled: Labelled, now: Fitted) -> dict[i
 def _without(pool: Pool, start: Start, labelled: Labelled, now: Fitted, fold: Sequence[int]) -> Any:
     """The model without a fold."""
     out = np.isin(labelled.rows, fold)
-    if out.all() or len(set(labelled.labels)) < 2:  # nothing, or one class, is all that is known
-        return start.adapt(
-            pool.take(labelled.rows[~out]), [x for x, left_out in zip(labelled.labels, out) if not left_out]
-        )
-    return now.classifier.without(np.flatnonzero(out).tolist())
+    if not out.all() and len(set(labelled.labels)) > 1:
+        return now.classifier.without(np.flatnonzero(out).tolist())
+    # nothing, or one class, is all that is known
+    labels = [label for label, left_out in zip(labelled.labels, out) if not left_out]
+    return start.adapt(pool.take(labelled.rows[~out]), labels)
 
 
 def _choose(pool: Pool, start: Start, labelled: Labelled, now: Fitted) -> list[int]:

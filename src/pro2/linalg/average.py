@@ -111,16 +111,7 @@ def average_head(
     family = priors[0].family
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
     gains = _gains(priors, labels, others)
-    few, classes = _screening_rows(priors[0], labels)
-    screened = None
-    if few is not None and sum(map(len, chosen)) > KEEP:
-        some = labels.take(few)
-        blocks = _fit(priors, gains, chosen, some, shift, classes, SCREEN_TOL)
-        screened = _standing(blocks, some, np.ones(len(few)))
-        chosen = _best(priors, blocks, screened, labels)
-    elif members is None and _is_large(labels, priors[0]):
-        rough = _fit(priors, gains, chosen, labels, shift, None, SCREEN_TOL)
-        chosen = _hopeful(priors, rough, _standing(rough, labels, host(labels.c)))
+    chosen, screened = _worth_fitting(priors, gains, chosen, labels, shift, members is None)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
     standing = _standing(blocks, labels, host(labels.c))
     weights = _normalised(standing.score, family.sharpness)
@@ -171,6 +162,23 @@ def _gains(priors: Sequence[SourcePrior], labels: Labels, others: Array | None) 
         X = xp.concat([X, others])
         weight = xp.concat([weight, xp.ones(others.shape[0], dtype=X.dtype, device=device(X))])
     return [prior.gain(X, weight) for prior in priors]
+
+
+def _worth_fitting(
+    priors: Sequence[SourcePrior], gains: Sequence[Array], members: list[list[Member]], labels: Labels,
+    shift: ClassShift, all_of_them: bool,
+) -> tuple[list[list[Member]], Standing | None]:  # fmt: skip
+    """Members by prior that are fitted precisely; and how all did, where they were weighed on some rows."""
+    few, classes = _screening_rows(priors[0], labels)
+    if few is not None and sum(map(len, members)) > KEEP:
+        some = labels.take(few)
+        blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
+        standing = _standing(blocks, some, np.ones(len(few)))
+        return _best(priors, blocks, standing, labels), standing
+    if few is None and all_of_them and _is_large(labels, priors[0]):
+        blocks = _fit(priors, gains, members, labels, shift, None, SCREEN_TOL)
+        return _hopeful(priors, blocks, _standing(blocks, labels, host(labels.c))), None
+    return members, None
 
 
 def _fit(
