@@ -187,8 +187,8 @@ def row(what: str, milliseconds: list[float], goal: str) -> dict[str, Any]:
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
     compiled()
     small = measure(options.rows, 2, options.strokes, options.pace)
-    large = measure(options.large, 2, options.strokes, options.pace)
     many = measure(options.rows, 17, options.strokes, options.pace)
+    large = measure(options.large, 2, options.strokes, options.pace)
     size = f"{options.rows:,} x {WIDTH}"
     return [
         row(f"key to next item painted, {size}, two classes", small["item"], "p50 below 60, p95 below 150"),
