@@ -41,11 +41,18 @@ def test_every_random_row_is_judged_in_both_steps(steps):
         }
 
 
+def test_verdicts_agree_with_refits_by_hand(steps, pool, model, truth):
+    labelled, found = steps
+    row, fold = labelled.random[0], set(labelled.random[::FOLDS])
+    kept = [each for each in labelled.rows.tolist() if each not in fold]
+    by_hand = model.adapt(pool.take(np.array(kept)), np.array(truth)[kept]).predict(pool.take(np.array([row])))
+    assert found[-1].judged[row].label == by_hand[0]
+
+
 def test_a_row_is_judged_without_its_own_label(pool, model, truth):
     labelled = labelled_of(list(range(0, 60, 2)), truth, 11, len(pool))
     other = list(labelled.labels)
-    for i, _ in enumerate(labelled.random[::FOLDS]):
-        at = i * FOLDS  # the rows of the first fold are labelled wrongly
+    for at in range(0, len(labelled.random), FOLDS):  # the rows of the first fold are labelled wrongly
         other[at] = next(name for name in model.classes_.tolist() if name != other[at])
     lied = Labelled(labelled.rows, other, labelled.random, labelled.free, labelled.held)
     start = start_model(model, pool)

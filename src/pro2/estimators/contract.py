@@ -81,12 +81,6 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         self.coef_, self.intercept_ = head.coef_, head.intercept_
         self.drop_evidence()
 
-    def _named(self, head: LinearClassifier) -> LinearClassifier:
-        """With the names of the source's columns, so that a frame in another order is noticed."""
-        if hasattr(self, "feature_names_in_"):
-            head.feature_names_in_ = self.feature_names_in_
-        return head
-
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError
 

@@ -96,6 +96,12 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         codes = xp.astype(f > 0, xp.int64) if f.ndim == 1 else xp.argmax(f, axis=1)
         return self.classes_[host(codes)]
 
+    def _named(self, head: LinearClassifier) -> LinearClassifier:
+        """With the names of this one's columns, so that a frame in another order is noticed."""
+        if hasattr(self, "feature_names_in_"):
+            head.feature_names_in_ = self.feature_names_in_
+        return head
+
 
 class LinearClassifier(AffineMixin, BaseEstimator):
     """A fitted linear classifier in the original embedding space: what `adapt` returns.
@@ -136,10 +142,7 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         if self._evidence is None:
             raise AttributeError("without() needs the labels of an adaptation: files and copies do not carry them.")
         coef, intercept = self._evidence.head_without(rows)
-        other = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
-        if hasattr(self, "feature_names_in_"):
-            other.feature_names_in_ = self.feature_names_in_
-        return other
+        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
 
     def fit(self, X: Any = None, y: Any = None) -> LinearClassifier:
         """Not to be fitted: it is made by `adapt`."""

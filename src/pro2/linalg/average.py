@@ -111,7 +111,7 @@ def average_head(
     family = priors[0].family
     chosen = [family.members() for _ in priors] if members is None else [list(m) for m in members]
     gains = _gains(priors, labels, others)
-    chosen, screened = _worth_fitting(priors, gains, chosen, labels, shift, members is None)
+    chosen, screened = _worth_fitting(priors, gains, chosen, labels, shift)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
     standing = _standing(blocks, labels, host(labels.c))
     weights = _normalised(standing.score, family.sharpness)
@@ -166,16 +166,18 @@ def _gains(priors: Sequence[SourcePrior], labels: Labels, others: Array | None) 
 
 def _worth_fitting(
     priors: Sequence[SourcePrior], gains: Sequence[Array], members: list[list[Member]], labels: Labels,
-    shift: ClassShift, all_of_them: bool,
+    shift: ClassShift,
 ) -> tuple[list[list[Member]], Standing | None]:  # fmt: skip
     """Members by prior that are fitted precisely; and how all did, where they were weighed on some rows."""
+    if sum(map(len, members)) <= KEEP:
+        return members, None
     few, classes = _screening_rows(priors[0], labels)
-    if few is not None and sum(map(len, members)) > KEEP:
+    if few is not None:
         some = labels.take(few)
         blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
         standing = _standing(blocks, some, np.ones(len(few)))
         return _best(priors, blocks, standing, labels), standing
-    if few is None and all_of_them and _is_large(labels, priors[0]):
+    if _is_large(labels, priors[0]):
         blocks = _fit(priors, gains, members, labels, shift, None, SCREEN_TOL)
         return _hopeful(priors, blocks, _standing(blocks, labels, host(labels.c))), None
     return members, None
@@ -325,8 +327,9 @@ def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | No
     present = np.unique(y)
     if len(y) <= SCREEN_ROWS and prior.n_classes <= MANY_CLASSES:
         return None, None
-    n_some = min(len(present), SCREEN_CLASSES if prior.n_classes > MANY_CLASSES else MANY_CLASSES)
-    some = present[np.linspace(0, len(present) - 1, n_some).round().astype(int)]
+    some, many = present, prior.n_classes > MANY_CLASSES
+    if many:
+        some = present[np.linspace(0, len(present) - 1, min(len(present), SCREEN_CLASSES)).round().astype(int)]
     S = host(prior.scores(labels.X / prior.scale - prior.centre)[:, 0, :])
     logit = S[:, 0] if prior.n_classes == 2 else S[np.arange(len(y)), y]
     rows = []
@@ -335,4 +338,4 @@ def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | No
         own = own[np.argsort(logit[own], kind="stable")]
         n = min(len(own), max(2, SCREEN_ROWS // len(some)))  # leaving one out of two needs two
         rows.append(own[np.linspace(0, len(own) - 1, n).round().astype(int)])
-    return np.sort(np.concatenate(rows)), some if prior.n_classes > MANY_CLASSES else None
+    return np.sort(np.concatenate(rows)), some if many else None
