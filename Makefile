@@ -74,13 +74,13 @@ pictures: $(VENV)/.dev browser
 bench: $(VENV)/.dev
 	for name in imports project probe_path bank stream sweep label; do $(BIN)/pro2 bench $$name --write || exit 1; done
 
-# The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on. On two cores
-# the suite `claims` takes over half an hour; one plan alone: make results PLANS=main
+# The tables and figures of docs/results from the tables in DATA, all by command; started again it goes on. Features
+# trained by gradient steps take minutes with DEVICE=cuda, hours on two cores; one plan alone: make results PLANS=scaling
 DATA ?= ../shared/data
 PLANS ?= claims baselines ablation probes
 results: $(VENV)/.dev
 	for name in $(PLANS); do \
-	  $(BIN)/pro2 sweep $$name --data $(DATA) --out build/results/$$name && \
+	  $(BIN)/pro2 sweep $$name --data $(DATA) --out build/results/$$name $(if $(DEVICE),--device $(DEVICE)) && \
 	  $(BIN)/pro2 report build/results/$$name --markdown docs/results || exit 1; \
 	done
 

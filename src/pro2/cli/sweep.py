@@ -51,6 +51,9 @@ def sweep(
     address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one per core.")] = None,
     memory: Annotated[str, typer.Option(help="Most memory for data and running batches, e.g. 2G.")] = "4G",
+    device: Annotated[
+        str | None, typer.Option(help="Where features are trained by gradient steps, e.g. cuda; by default the CPU.")
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
@@ -71,7 +74,7 @@ def sweep(
     plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, plan, out, dry_run)
     plans = {folder: override(each, **changed) for folder, each in plans.items()}
     how = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
-               "memory": parse_memory(memory)}  # fmt: skip
+               "memory": parse_memory(memory), "device": device}  # fmt: skip
     show = "json" if as_json else "quiet" if quiet else "auto"
     failed = [_run(each, folder, how, show, dry_run, as_json) for folder, each in plans.items()]
     if any(failed):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,35 @@ def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder:
     expected = (X - model.mean_) / model.scale_
     expected = expected if name == "linear-probe" else expected @ model.components_.T
     np.testing.assert_allclose(features.transform(X, 4), expected, rtol=1e-3, atol=1e-4)
+
+
+TRAINED = [{"method": "teney"}, {"method": "pro2-nc"}, {"method": "pro2", "params": {"solver": "adamw"}}]
+
+
+@pytest.mark.parametrize("method", TRAINED, ids=lambda m: m["method"])
+def test_features_can_be_trained_on_a_device(method: dict[str, Any], table_folder: Path, plan_values: Any) -> None:
+    """PyTorch gets the same features as NumPy, and hands NumPy arrays back."""
+    pytest.importorskip("torch")
+    plan = _plan(plan_values, methods=[method], n_features=[4])
+    problems, _ = load_problems(plan.data, table_folder)
+    problem, key = problems["birds"], prepared_keys(expand(plan, problems)[0][0])[0]
+    here, there = (prepare_method(replace(problem, device=where, _made={}), key) for where in (None, "cpu"))
+    X = problem.X[problem.source]
+    assert isinstance(there.components, np.ndarray)
+    assert there is not here
+    np.testing.assert_allclose(there.transform(X, 4), here.transform(X, 4), rtol=1e-3, atol=1e-3)
+
+
+def test_a_sweep_trains_on_the_device_it_is_given(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    plan = _plan(plan_values, methods=[{"method": "teney"}], n_features=[2], shots=[4], seeds=[0])
+    run_sweep(plan, tmp_path / "out", data=table_folder, device="cpu")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["device"] == "cpu"
+    with pytest.raises(ValueError, match="device='tpu' is not known"):
+        run_sweep(plan, tmp_path / "out", data=table_folder, device="tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="PyTorch sees no GPU"):
+            run_sweep(plan, tmp_path / "out", data=table_folder, device="cuda")
 
 
 @pytest.mark.parametrize("method", ["pro2", "random", "pca", "linear-probe"])

@@ -158,7 +158,7 @@ class UnconstrainedProbe(BasisProbe):
 
     def _train(self, source: Source, size: int, alignment: float) -> Array:
         return alignment_rows(
-            source.rows(), source.codes, size, alignment,
+            source.on_device(source.rows()), source.codes, size, alignment,
             n_classes=source.n_classes, sample_weight=source.weight, seed=self._seed(),
         )  # fmt: skip
 

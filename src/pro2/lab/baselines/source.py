@@ -23,9 +23,14 @@ class Source:
     scale : {None, "global", "standard", "unit"}
         As in `Projection`.
     weight : array (N,), optional
+    device : str, optional
+        PyTorch's name of the device that `on_device` moves rows to, where features are trained on them.
     """
 
-    def __init__(self, X: Array, codes: Array, n_classes: int, scale: str | None, weight: Array | None = None):
+    def __init__(
+        self, X: Array, codes: Array, n_classes: int, scale: str | None, weight: Array | None = None,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
         if scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {scale!r}.")
         if n_classes < 2:
@@ -33,7 +38,7 @@ class Source:
         self.unit = scale == "unit"
         self.scale = scale
         self.X = unit_rows(X) if self.unit else X
-        self.codes, self.weight, self.n_classes = codes, weight, n_classes
+        self.codes, self.weight, self.n_classes, self.device = codes, weight, n_classes, device
 
     @property
     def width(self) -> int:
@@ -64,3 +69,11 @@ class Source:
         """The scaled rows; not kept, they are as large as the source."""
         xp = array_namespace(self.X)
         return (self.X - xp.astype(self.mean, self.X.dtype)) / xp.astype(self.sd, self.X.dtype)
+
+    def on_device(self, rows: Array) -> Array:
+        """Rows to train on, where training is to run; without a device, the rows as they are."""
+        if self.device is None:
+            return rows
+        import torch
+
+        return torch.asarray(rows, device=self.device)

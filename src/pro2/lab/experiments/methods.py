@@ -27,6 +27,7 @@ from pro2.lab.experiments.plan import MethodSpec
 from pro2.lab.experiments.probes import PROBE_DEFAULTS, is_affine, probe_heads, probe_measures
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch, Setting
+from pro2.linalg.moments import host
 
 ESTIMATORS: Mapping[str, Any] = MappingProxyType({"pro2": ProjectAndProbe, "ablated": Ablated, **BASELINES})
 
@@ -47,7 +48,8 @@ class PreparedKey(NamedTuple):
     size: int
 
 
-_TRAINED: dict[tuple[str, PreparedKey], Features] = {}  # by content of the data: the same fit wherever it is asked for
+# by content of the data and device: the same fit wherever it is asked for
+_TRAINED: dict[tuple[str, str | None, PreparedKey], Features] = {}
 _MOST_TRAINED = 24
 
 
@@ -127,9 +129,10 @@ class FeatureMethod:
         if not (self.is_trained(key.params) and self._nested):
             return self._fit(problem, key)
         # a basis of 1,024 directions trains for a minute or more, and several plans of a suite compare with it
-        made = _TRAINED.get((problem.digest, key))
+        place = (problem.digest, problem.device, key)
+        made = _TRAINED.get(place)
         if made is None:
-            made = _TRAINED[problem.digest, key] = self._fit(problem, key)
+            made = _TRAINED[place] = self._fit(problem, key)
             for old in list(_TRAINED)[:-_MOST_TRAINED]:
                 _TRAINED.pop(old, None)
         return replace(made, _pools={})
@@ -143,7 +146,7 @@ class FeatureMethod:
         rows = None
         if "n_features" in self.grid:
             model.set_params(random_state=key.start)
-            rows = np.asarray(model.directions(source, key.size))
+            rows = host(model.directions(source, key.size))
         return Features(source.mean, source.sd, rows, source.unit)
 
     def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
@@ -178,9 +181,9 @@ def _projected(problem: Problem, params: dict[str, Any], start: int | None, size
     if params.get("solver", "krylov") == "krylov":
         projection.fit_moments(source.raw_moments)
     else:
-        projection.fit(source.X, source.codes)
-    rows = projection.components_ * projection.norms_[:, None]
-    return Features(projection.mean_, projection.scale_, rows, source.unit)
+        projection.fit(source.on_device(source.X), source.codes)
+    rows = host(projection.components_ * projection.norms_[:, None])
+    return Features(host(projection.mean_), host(projection.scale_), rows, source.unit)
 
 
 def _whole(problem: Problem, target: str, unit: bool, n_settings: int) -> Space:

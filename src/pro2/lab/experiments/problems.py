@@ -46,6 +46,8 @@ class Problem:
         Best directions where they are known in closed form.
     groups : integer array (N,) or None
         Which pair of label and group a row is.
+    device : str or None
+        Where PyTorch trains features by gradient steps; None for NumPy.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Problem:
     digest: str
     heads: Mapping[str, np.ndarray] = field(default_factory=dict)
     groups: np.ndarray | None = None
+    device: str | None = None
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -96,7 +99,7 @@ class Problem:
         """The source rows under an input scaling, with the moments that all methods share."""
 
         def make() -> Source:
-            source = Source(self.X[self.source], self.y[self.source], self.n_classes, scale)
+            source = Source(self.X[self.source], self.y[self.source], self.n_classes, scale, device=self.device)
             assert source.sd is not None  # made now, by one worker
             return source
 

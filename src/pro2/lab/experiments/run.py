@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def run_sweep(
     n_workers: int | None = None,
     memory: int = DEFAULT_MEMORY,
     retry: bool = False,
+    device: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> SweepSummary:
     """Do every run of a plan that `out` does not hold yet, then write the finished view.
@@ -54,6 +56,8 @@ def run_sweep(
         Bytes that data and running batches may take together; batches are split to fit.
     retry : bool
         Run failed runs again.
+    device : str, optional
+        Where features that need gradient steps are trained, in PyTorch: "cuda", "cuda:N" or "cpu"; by default in NumPy.
     progress : callable, optional
         Called with a `Progress` after every batch.
     """
@@ -61,6 +65,7 @@ def run_sweep(
     check_methods(plan.methods)
     start = time.perf_counter()
     problems, absent = load_problems(plan.data, data)
+    problems = {name: replace(each, device=_checked_device(device)) for name, each in problems.items()}
     batches, skips = expand(plan, problems)
     skips = absent + skips
     with ResultStore(out) as store:
@@ -94,6 +99,20 @@ def estimate_sweep(
     seconds = guess_seconds(todo, problems) / workers
     keys = {key for batch in batches for key in batch.flat_keys}
     return Estimate(len(keys), sum(b.n_runs for b in todo), len(todo), tuple(skips), seconds, peak)
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is None:
+        return None
+    try:
+        import torch
+
+        from pro2.embed.pytorch import choose_device
+    except ImportError as error:
+        raise ImportError(f"device {device!r} needs PyTorch: pip install 'pro2[torch]'") from error
+    chosen = choose_device(device)
+    torch.linalg.qr(torch.ones((1, 1), device=chosen))  # PyTorch's linear algebra loads once, and not from two threads
+    return chosen
 
 
 def _is_long(batches: list[Batch], problems: dict[str, Problem]) -> bool:
@@ -199,6 +218,7 @@ def _summary(
         "plan": plan.name,
         "recipe": recipe(),
         "selection": plan.selection,
+        "device": next(iter(problems.values())).device,
         "versions": {"pro2": pro2.__version__, "python": platform.python_version(), "numpy": numpy.__version__,
                      "scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "platform": platform.platform()},
         "data": {p.name: {"rows": len(p.X), "width": p.width, "source": len(p.source), "classes": len(p.classes),

@@ -213,7 +213,7 @@ def run_time(results: Results) -> Iterator[Part]:
     runs, seconds = results.summary["runs"], results.summary["batch_seconds"]
     hours = seconds / 3600 * 30_000 / max(runs, 1)
     number = f"{runs} runs in {seconds / 3600:.2f} processor hours: 30,000 in {hours:.2f}"
-    yield Part("all methods of the main comparison", number, hours <= 96)
+    yield Part("Pro2 and the linear probe under three scalings", number, hours <= 96)
 
 
 def first_is_discriminant(results: Results) -> Iterator[Part]:
