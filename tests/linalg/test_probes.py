@@ -5,8 +5,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from pro2.linalg import probes
+from pro2.linalg.kernels import threads
 from pro2.linalg.moments import host
 from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
+from pro2.linalg.problem import Problem
 from tests.linalg.backends import BACKENDS, to
 
 
@@ -250,6 +252,24 @@ def test_penalties_of_many_targets_are_the_path_of_each(rng, K, p):
         np.testing.assert_allclose(coef[t], fit.coef[0], atol=1e-6)
         np.testing.assert_allclose(intercept[t], fit.intercept[0], atol=1e-6)
         np.testing.assert_allclose(loss[t], probes.loo_loss(scores, y[t], K, w[t])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("prior_mean", [None, "shared", "each"])
+def test_a_large_batch_in_pieces_is_the_batch(monkeypatch, rng, K, prior_mean):
+    monkeypatch.setenv("PRO2_FUSED", "0")
+    Z, y = rng.normal(size=(23, 12, 4)), np.tile(np.arange(12) % K, (23, 1))
+    shape = {"shared": (K, 4), "each": (23, K, 4)}.get(prior_mean)
+    w0 = None if shape is None else rng.normal(size=shape)
+    options = {"n_classes": K, "prior_mean": w0 if w0 is None or K > 2 else w0[..., 0, :]}
+    l2 = rng.uniform(0.01, 1, 23)
+    whole, penalties = fit_logistic(Z, y, l2, **options), loo_penalties(Z, y, [0.1, 1.0], **options)
+    monkeypatch.setattr(threads, "PIECE_BYTES", 4 * Z[0].nbytes)
+    assert len(Problem.check(Z, y, K, None, None, None, 1).pieces()) == 6
+    for found, expected in zip(fit_logistic(Z, y, l2, **options), whole):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+    for found, expected in zip(loo_penalties(Z, y, [0.1, 1.0], **options), penalties):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
 def test_an_unfinished_fit_says_so(rng):

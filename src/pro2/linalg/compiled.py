@@ -28,9 +28,7 @@ def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
     coef = coef if problem.w0 is None else coef + problem.result(problem.w0[..., 0, :])
     (at,) = xp.nonzero(~(kkt <= tol))
     if at.shape[0]:
-        w0 = problem.w0 if problem.w0 is None or problem.w0.ndim == 2 else problem.w0[at, ...]
-        rest = Problem(Z[at, ...], problem.Y[at, ...], problem.c[at, ...], w0, 2, problem.tol, problem.max_iter)
-        again = rest.solve_one(l2[at])
+        again = problem.at(at).solve_one(l2[at])
         coef[at, ...], b[at], kkt[at] = again.coef, again.intercept, problem.result(again.kkt)
     return LogisticFit(coef, b, kkt, n_iter, kkt <= tol)
 
@@ -49,8 +47,7 @@ def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tupl
     coef = theta if problem.w0 is None else theta + problem.w0
     (at,) = xp.nonzero(open_)
     if at.shape[0]:
-        w0 = problem.w0 if problem.w0 is None or problem.w0.ndim == 2 else problem.w0[at, ...]
-        rest = Problem(Z[at, ...], problem.Y[at, ...], problem.c[at, ...], w0, 2, problem.tol, problem.max_iter)
+        rest = problem.at(at)
         fit, scores = joined(rest, [one_prefix(rest, Z.shape[-1], xp.asarray(list(l2), dtype=xp.float64), loo=True)])
         coef[at, ...], b[at, ...] = fit.coef[:, 0], fit.intercept[:, 0]
         loss[at, ...] = loo_loss(scores[..., 0], y[at, ...], 2, rest.c)[:, 0]

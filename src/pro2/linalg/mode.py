@@ -6,11 +6,13 @@ for many problems at once. All problems of a batch share rows: they differ in of
 precision of the prior. `orthogonal` first turns rows into coordinates phi that the weights c make orthogonal, from
 whichever side is smaller, rows or features; there the curvature of a typical row makes the Hessian diagonal. Newton
 steps are solved by conjugate gradients with that diagonal as preconditioner, so an iteration is two matrix products
-for all problems and all classes together, and nothing is ever factorised again.
+for all problems and all classes together, and nothing is ever factorised again. Only where one logit has few
+coordinates is a step one factorisation for each problem: products that small cost more in calls than in arithmetic.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,10 @@ REACH = 4.0  # scores a step may move by, beside what they are: their curvature 
 ROUGH = 0.3  # what a Newton step may leave of the gradient while the residual is above FAR; nearer it must leave less
 FAR = 1e-4
 SLOW = 4  # one in so many problems of a batch may be slower than the others
+DIRECT = 24  # coordinates of one logit up to which a step is factorised,
+DIRECT_ROWS = 4096  # and rows: each problem multiplies all of them by its own curvatures;
+DIRECT_OFFSET = 1e4  # and how far scores may begin from zero
+JITTER = 1e-14  # of a Hessian whose coordinates have unit size: rows that are sure of their labels leave none of it
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
 
 
@@ -70,8 +76,11 @@ class Rows(NamedTuple):
         return array_namespace(B).matrix_transpose(self.A) @ inner
 
 
-def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
-    """Coordinates of rows A (..., M, p) with weights c (..., M)."""
+def orthogonal(A: Array, c: Array, *, intercept: bool = False, as_is: bool = False) -> Rows:
+    """Coordinates of rows A (..., M, p) with weights c (..., M).
+
+    `as_is` keeps the features, about their mean, for coordinates: enough where steps are factorised.
+    """
     xp = array_namespace(A)
     mean, noise = None, 0.0 * xp.sum(c, axis=-1, keepdims=True)
     if intercept:
@@ -80,7 +89,9 @@ def orthogonal(A: Array, c: Array, *, intercept: bool = False) -> Rows:
         # what rounding leaves of equal rows about their mean is no direction
         noise = xp.sum(c, axis=-1, keepdims=True) * xp.sum((FORGET * _eps(xp, A) * mean) ** 2, axis=-1)
     M, p = A.shape[-2:]
-    if _graded(A, c):
+    if as_is:
+        turn, phi = xp.eye(p, dtype=A.dtype, device=device(A)), A
+    elif _graded(A, c):
         turn = _singular(A * xp.sqrt(c)[..., None], noise)
         phi = A @ turn
     elif p <= M:
@@ -136,6 +147,11 @@ def _leading(G: Array, noise: Array, *, inverse: bool) -> Array:
 
 def _eps(xp: Any, like: Array) -> float:
     return float(xp.finfo(like.dtype).eps)
+
+
+def is_direct(n_rows: int, n_coordinates: int, n_scores: int) -> bool:
+    """Whether a Newton step is one factorisation for each problem."""
+    return n_scores == 1 and n_coordinates <= DIRECT and n_rows <= DIRECT_ROWS
 
 
 class Mode(NamedTuple):
@@ -297,24 +313,62 @@ class _Problem:
         return gradient, _largest(xp, gradient / self.bound)
 
     def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
-        """Preconditioned conjugate gradients on Hessian x = -gradient, as far as they are worth it."""
+        """x with Hessian x = -gradient, and what it does to the scores."""
         xp = self.xp
-        typical = xp.sum(self.c[..., 0] * losses.mean_curvature(at.P), axis=-2) / self.total
-        D = (self.prior + typical[..., None, :] * self.energy)[..., None]
-        D = xp.where(D > 0, D, xp.ones_like(D))
-        # far from the mode the Hessian is soon another, and a precise step is wasted; beyond the tolerance, too
-        worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
-        enough = xp.maximum(worth, ROUGH * xp.minimum(residual / FAR, xp.ones_like(residual)))
         with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
-            x = xp.astype(self._conjugate_gradients(at.P, -gradient, D, enough, live), self.phi.dtype, copy=False)
+            if self._direct:
+                x = self._factorised(at.P, -gradient)
+            else:
+                x = self._iterated(at.P, -gradient, self._diagonal(at.P), self._enough(residual), live)
             Fx = _up(self.phi, x)
         # without curvature a step has no end: such a problem stays where it is, and is not converged
         total = xp.sum(xp.sum(x, axis=-3), axis=-1) + xp.sum(xp.sum(Fx, axis=-3), axis=-1)
         ends = xp.isfinite(total)[..., None, :, None]
         return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
 
-    def _conjugate_gradients(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> Array:
-        """x with Hessian x = left up to a share `enough` (..., J), in the precision of `rough`."""
+    def _factorised(self, P: Array, left: Array) -> Array:
+        """x with Hessian x = left, of one logit."""
+        xp, (unit, phi, prior) = self.xp, self._scaled
+        h = xp.matrix_transpose((self.c * P * (1.0 - P))[..., 0])[..., None]  # (..., J, M, 1)
+        H = xp.matrix_transpose(phi) @ (h * phi) + prior
+        x = xp.linalg.solve(H, (unit * xp.matrix_transpose(left[..., 0]))[..., None])[..., 0]
+        return xp.matrix_transpose(unit * x)[..., None]
+
+    @cached_property
+    def _direct(self) -> bool:
+        """Whether to factorise; not where offsets leave no curvature, and a full step leads nowhere."""
+        M, r = self.phi.shape[-2:]
+        few = is_direct(M, r, self.Y.shape[-1])
+        return few and bool(self.xp.all(self.xp.abs(self.offset) <= DIRECT_OFFSET))
+
+    @cached_property
+    def _scaled(self) -> tuple[Array, Array, Array]:
+        """Units in which coordinates have about one size, so that they share the digits of a Hessian; what is in them.
+
+        (..., 1, r), coordinates (..., 1, M, r) and the Hessian of the prior (..., J, r, r).
+        """
+        xp, phi = self.xp, self.phi
+        size = self.energy[..., 0] + xp.mean(self.prior, axis=-1)
+        unit = (1.0 / xp.sqrt(xp.where(size > 0, size, xp.ones_like(size))))[..., None, :]
+        prior = xp.matrix_transpose(self.prior) * unit**2 + JITTER
+        eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
+        return unit, (unit * phi)[..., None, :, :], prior[..., None] * eye
+
+    def _diagonal(self, P: Array) -> Array:
+        """The Hessian if all rows had the curvature of a typical one."""
+        xp = self.xp
+        typical = xp.sum(self.c[..., 0] * losses.mean_curvature(P), axis=-2) / self.total
+        D = (self.prior + typical[..., None, :] * self.energy)[..., None]
+        return xp.where(D > 0, D, xp.ones_like(D))
+
+    def _enough(self, residual: Array) -> Array:
+        """What a step may leave: far from the mode the Hessian is soon another, beyond the tolerance all is wasted."""
+        xp = self.xp
+        worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
+        return xp.maximum(worth, ROUGH * xp.minimum(residual / FAR, xp.ones_like(residual)))
+
+    def _iterated(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> Array:
+        """The same up to a share `enough` (..., J), by conjugate gradients in the precision of `rough`."""
         xp, phi = self.xp, self.rough
         P, left, inverse, c, prior, enough = (
             xp.astype(v, phi.dtype, copy=False) for v in (P, left, 1.0 / D, self.c, self.prior[..., None], enough)
@@ -335,7 +389,7 @@ class _Problem:
             if _count(xp, live & (now > goal)) <= slow:
                 break
             d = z + _ratio(xp, now, then)[..., None, :, None] * d
-        return x
+        return xp.astype(x, self.phi.dtype, copy=False)
 
     def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""

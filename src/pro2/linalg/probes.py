@@ -16,6 +16,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.linalg import kernels
 from pro2.linalg.compiled import by_kernel, paths_by_kernel, penalties_by_kernel
+from pro2.linalg.kernels.threads import in_threads
 from pro2.linalg.mode import MOST_STEPS
 from pro2.linalg.moments import Array
 from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
@@ -59,7 +60,13 @@ def fit_logistic(
     problem = Problem.check(Z, y, n_classes, sample_weight, prior_mean, tol, max_iter)
     l2 = _check_l2(problem.Z, l2)
     fast = by_kernel(problem, l2) if n_classes == 2 else None
-    return problem.solve_one(l2) if fast is None else fast
+    if fast is not None:
+        return fast
+    pieces = problem.pieces()
+    if not pieces:
+        return problem.solve_one(l2)
+    l2 = problem.xp.broadcast_to(l2, problem.c.shape[:-1])
+    return LogisticFit.of_pieces(in_threads(lambda part: problem.at(part).solve_one(l2[part]), pieces))
 
 
 def fit_path(
@@ -99,8 +106,16 @@ def loo_penalties(
     done = penalties_by_kernel(problem, y, l2) if n_classes == 2 else None
     if done is not None:
         return done
-    fit, scores = joined(problem, _parts(problem, [Z.shape[-1]], l2, loo=True))
-    loss = loo_loss(scores[..., 0] if n_classes == 2 else scores, y, n_classes, problem.c)
+    pieces = problem.pieces()
+    if not pieces:
+        return _penalties(problem, y, l2)
+    coef, intercept, loss = zip(*in_threads(lambda part: _penalties(problem.at(part), y[part, ...], l2), pieces))
+    return problem.xp.concat(coef), problem.xp.concat(intercept), problem.xp.concat(loss)
+
+
+def _penalties(problem: Problem, y: Array, l2: Sequence[float]) -> tuple[Array, Array, Array]:
+    fit, scores = joined(problem, _parts(problem, [problem.Z.shape[-1]], l2, loo=True))
+    loss = loo_loss(scores[..., 0] if problem.n_classes == 2 else scores, y, problem.n_classes, problem.c)
     return fit.coef[:, 0, ...], fit.intercept[:, 0, ...], loss[:, 0, :]
 
 

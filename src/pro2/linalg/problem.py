@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
+from pro2.linalg.kernels.threads import host_pieces
 from pro2.linalg.loo import leave_one_out
-from pro2.linalg.mode import Mode, Rows, find_mode, orthogonal
+from pro2.linalg.mode import Mode, Rows, find_mode, is_direct, orthogonal
 from pro2.linalg.moments import Array
 
 PSEUDO_COUNT = 0.5
@@ -26,6 +29,13 @@ class LogisticFit(NamedTuple):
     kkt: Array
     n_iter: int
     converged: Array
+
+    @classmethod
+    def of_pieces(cls, fits: Sequence[LogisticFit]) -> LogisticFit:
+        """Of a batch from those of its pieces."""
+        xp = array_namespace(fits[0].coef)
+        coef, intercept, kkt, n_iter, converged = zip(*fits)
+        return cls(xp.concat(coef), xp.concat(intercept), xp.concat(kkt), max(n_iter), xp.concat(converged))
 
 
 class Part(NamedTuple):
@@ -69,6 +79,16 @@ class Problem:
         Y = soft_targets(y, c, n_classes)
         return cls(Z, Y, c / xp.sum(c, axis=-1, keepdims=True), w0, n_classes, TOL if tol is None else tol, max_iter)
 
+    def at(self, some: Any) -> Problem:
+        """Some problems of a batch with one leading axis."""
+        w0 = self.w0 if self.w0 is None or self.w0.ndim == 2 else self.w0[some, ...]
+        Z, Y, c = (v[some, ...] for v in (self.Z, self.Y, self.c))
+        return Problem(Z, Y, c, w0, self.n_classes, self.tol, self.max_iter)
+
+    def pieces(self) -> list[slice]:
+        """Of a large batch on the host, parts that fit the cache; none where it is solved as a whole."""
+        return host_pieces(self.c, self.c.shape[:-1], math.prod(self.Z.shape[-2:])) if self.Z.ndim == 3 else []
+
     def offset(self, d: int) -> Array:
         """Scores of the centre on the first d features, (..., M, K')."""
         if self.w0 is None:
@@ -84,13 +104,18 @@ class Problem:
 
     def solve_one(self, l2: Array) -> LogisticFit:
         """All features under one penalty per problem."""
-        rows = orthogonal(self.wide(self.Z), self.c, intercept=True)
+        rows = self._rows(self.wide(self.Z), self.c)
         mode = self._mode(rows, self.offset(self.Z.shape[-1]), l2[..., None])
         coef, intercept = _heads(rows, mode, self.w0)
         coef, intercept, kkt = coef[..., 0, :, :], intercept[..., 0, :], mode.residual[..., 0]
         if self.n_classes == 2:
             coef, intercept = coef[..., 0, :], intercept[..., 0]
         return LogisticFit(self.result(coef), self.result(intercept), kkt, mode.n_iter, kkt <= self.tol)
+
+    def _rows(self, A: Array, c: Array) -> Rows:
+        M, p = A.shape[-2:]
+        direct = self.w0 is None and p <= M and is_direct(M, p + 1, losses.n_scores(self.n_classes))
+        return orthogonal(A, c, intercept=True, as_is=direct)
 
     def _mode(self, rows: Rows, offset: Array, l2: Array) -> Mode:
         shape = (*offset.shape[:-1], l2.shape[-1], offset.shape[-1])
@@ -101,7 +126,7 @@ class Problem:
     def solve(self, A: Array, c: Array, offset: Array, w0: Array | None, l2: Array, loo: bool) -> Part:
         """Prefixes A (..., n_d, M, d) under all penalties l2 (J,)."""
         xp = self.xp
-        rows = orthogonal(A, c, intercept=True)
+        rows = self._rows(A, c)
         mode = self._mode(rows, offset, l2)
         coef, intercept = _heads(rows, mode, w0)
         scores = None
