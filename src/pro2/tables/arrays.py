@@ -56,17 +56,15 @@ def _content(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str 
     id_name = next((key for key in ID_NAMES if key in entries), None)
     ids = entries.pop(id_name) if id_name else None
     columns, skipped = _columns(entries, matrix.shape[0], bool(meta))
-    provenance, digest = stored(meta, path)
     return Content(
         (matrix.shape[0], matrix.shape[1]),
         np.dtype(matrix.dtype).newbyteorder("="),
-        blocks=lambda: [as_embeddings(matrix.load())],
-        ids=lambda: None if ids is None else ids.load(),
-        columns=columns,
-        provenance=provenance,
-        digest=digest,
-        skipped=skipped,
-        origin=str(path),
+        lambda: [as_embeddings(matrix.load())],
+        lambda: None if ids is None else ids.load(),
+        columns,
+        *stored(meta, path),
+        skipped,
+        str(path),
     )
 
 
@@ -80,7 +78,7 @@ def _columns(
     for name, entry in entries.items():
         if name in naming:
             names = entries[naming[name]].load().tolist()
-            columns.update({str(each): partial(_nth, entry, i) for i, each in enumerate(names)})
+            columns |= {str(each): partial(_nth, entry, i) for i, each in enumerate(names)}
         elif entry.dtype is None or entry.dtype.kind not in "biufUSO":
             skipped[name] = f"its type {entry.dtype or entry.kind} is not bool, integer, float or text"
         elif ours or (len(entry.shape) in (1, 2) and entry.shape[0] == n_rows and name not in naming.values()):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pro2.tables.arrow import Source, content_of, open_ipc, read_memory
+from pro2.tables.arrow import Source, content_of, open_ipc
 from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import objects
 from pro2.tables.content import Content
-from pro2.tables.errors import TableError, reading
+from pro2.tables.errors import TableError, first_line, reading
 from pro2.tables.layout import wide_names
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ def read_object(data: Any, embedding: str | None) -> Content:
             "relation or a Hugging Face data set"
         )
     with reading(origin):
-        content = read_memory(data, embedding, origin)
+        try:
+            table = pyarrow().table(data).combine_chunks()
+        except (ValueError, TypeError) as error:  # Arrow's own errors are both
+            raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
+        content = content_of(Source(table.schema, table.num_rows, table.select, origin), embedding)
         content.check_ids()
         return content
 
