@@ -25,7 +25,6 @@ class Given:
     """A row in somebody's hands: why it was drawn, and what the model guessed before it learned from it."""
 
     row: int
-    annotator: str
     draw: str
     guess: str | None
     n: int
@@ -76,8 +75,7 @@ class Board:
             self._undo(event)
 
     def _give(self, row: int, event: Event) -> None:
-        info = event.info
-        given = Given(row, event.annotator, info["draw"], info.get("guess"), info.get("n", 0), event.time)
+        given = Given(row, event.info["draw"], event.info.get("guess"), event.info.get("n", 0), event.time)
         self.drawn.setdefault(row, given)
         self._gives[row, event.annotator] = given
         self.held.setdefault(event.annotator, {})[row] = given

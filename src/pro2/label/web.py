@@ -40,8 +40,8 @@ def make_app(desk: Desk, done: Done) -> Starlette:
     pictures = desk.session.pool.pictures
     api = _Api(desk, None if pictures is None else PictureShelf(pictures), done)
     routes = [
-        Route("/", api.page),
-        Route("/static/{name}", api.static),
+        Route("/", api.file),
+        Route("/static/{name}", api.file),
         Route("/api/state", api.state),
         Route("/api/people", api.people),
         Route("/api/figures", api.figures),
@@ -70,13 +70,8 @@ class _Api:
         self._desk, self._shelf, self._done = desk, shelf, done
         self._files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _TYPES}
 
-    async def page(self, request: Request) -> Response:
-        return self._file("index.html")
-
-    async def static(self, request: Request) -> Response:
-        return self._file(request.path_params["name"])
-
-    def _file(self, name: str) -> Response:
+    async def file(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
         if name not in self._files:
             raise HTTPException(404, "There is nothing of that name.")
         return Response(self._files[name], media_type=_TYPES[Path(name).suffix])
@@ -85,9 +80,8 @@ class _Api:
         return self._desk.check_annotator(request.query_params.get("as", ""))
 
     async def state(self, request: Request) -> Response:
-        who = self._who(request)
-        hands = await run_in_threadpool(self._desk.hands, who)
-        return JSONResponse({**self._desk.about(), "hands": hands})
+        hands, session = await run_in_threadpool(self._desk.hands, self._who(request)), self._desk.session
+        return JSONResponse({"title": session.pool.title, "classes": session.board.classes, "hands": hands})
 
     async def people(self, request: Request) -> Response:
         return JSONResponse({"annotators": self._desk.session.settings.annotators})
