@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, session: Session, start: Start, journal: Journal) -> None:
         self.session, self._start, self._journal = session, start, journal
         self._lock = threading.RLock()
-        self._heard: list[Callable[[], None]] = []
+        self._heard: list[Callable[[], object]] = []
         self.version = int(1000 * time.time())  # a page that outlived the last server sees another number than its own
         session.apply(journal.events())
         self.worker = Worker(self._steps, self._adopt)
@@ -57,7 +57,7 @@ class Desk:
             self._journal.close()
 
     @contextlib.contextmanager
-    def listening(self, hear: Callable[[], None]) -> Iterator[None]:
+    def listening(self, hear: Callable[[], object]) -> Iterator[None]:
         """Have `hear` called, from any thread, after every change."""
         self._heard.append(hear)
         try:

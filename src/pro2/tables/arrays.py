@@ -171,11 +171,9 @@ def read_safetensors(path: Path, embedding: str | None) -> Content:
 
     file = safe_open(path, framework="np")
     meta = json.loads((file.metadata() or {}).get(_META, "{}"))
-    entries = {name: _tensor_entry(file, name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    entries = _join_text(entries)
-    order = [name for name in meta.get("columns", []) if name in entries]  # safetensors sorts its tensors
-    entries = {name: entries[name] for name in [*order, *(name for name in entries if name not in order)]}
-    return _content(entries, meta, embedding, path)
+    entries = _join_text({name: _tensor_entry(file, name) for name in file.keys()})  # noqa: SIM118 - not a mapping
+    ordered = {name: entries[name] for name in meta.get("columns", []) if name in entries}
+    return _content(ordered | entries, meta, embedding, path)  # safetensors sorts its tensors
 
 
 def _tensor_entry(file: Any, name: str) -> Entry:

@@ -143,13 +143,17 @@ def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] =
     chosen, meta = _chosen(source.schema, embedding, origin)
     width, dtype, blocks = _embedding(source, chosen)
     id_name = next((each for each in ID_NAMES if each in names), None)
-    columns, skipped = _columns(source, {*chosen, id_name})
+    taken = {*chosen, id_name}
+    kinds = {field.name: field.type for field in source.schema if field.name not in taken}
+    columns = {name: partial(source.column, name) for name, kind in kinds.items() if is_supported(kind)}
+    reason = "its type {} is not bool, integer, float, text or a list of numbers"
+    skipped = {name: reason.format(kind) for name, kind in kinds.items() if name not in columns}
     return Content(
         (source.n_rows, width),
         dtype,
         blocks,
         lambda: None if id_name is None else source.column(id_name),
-        columns | dict(more),
+        {**columns, **more},
         *stored(meta, origin),
         skipped,
         origin,
@@ -189,14 +193,6 @@ def _side_by_side(source: Source, names: list[str], dtype: np.dtype) -> np.ndarr
     for j, name in enumerate(names):
         X[:, j] = as_column(name, to_numpy(table.column(name), name, source.origin), len(X))
     return X
-
-
-def _columns(source: Source, taken: set[str | None]) -> tuple[dict[str, Load], dict[str, str]]:
-    """How to read each column that a table can hold, and why the others are left out."""
-    left = [field for field in source.schema if field.name not in taken]
-    columns: dict[str, Load] = {f.name: partial(source.column, f.name) for f in left if is_supported(f.type)}
-    reason = "its type {} is not bool, integer, float, text or a list of numbers"
-    return columns, {field.name: reason.format(field.type) for field in left if field.name not in columns}
 
 
 # ---- writing
