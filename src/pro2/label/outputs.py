@@ -71,9 +71,9 @@ def label_rows(session: Session) -> list[dict[str, str]]:
     """One row per labelled item: the label that stands, who gave it first, and when."""
     board, found = session.board, []
     for row, label in board.labels.items():
-        agreeing = [(each.time, who) for who, each in board.answers(row).items() if each.label == label]
-        when, who = min(agreeing)
-        found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": _time(when)})
+        when, who = min((each.time, who) for who, each in board.answers(row).items() if each.label == label)
+        time = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+        found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": time})
     return found
 
 
@@ -114,10 +114,6 @@ def _choice(label: str) -> dict[str, Any]:
 def _csv(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Fill:
     # as it is, without quotes for spreadsheets: that is how earlier files of a session were written
     return lambda file: write_rows(file, head, rows, spreadsheet=False)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _fill_arrow(rows: list[dict[str, str]], file: IO[bytes]) -> None:

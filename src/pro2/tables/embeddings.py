@@ -59,16 +59,8 @@ class EmbeddingTable(Rows):
         names = as_ids(ids, len(X))
         check_unique(names, "ids")
         checked = {_column_name(name): as_column(name, values, len(X)) for name, values in (columns or {}).items()}
-        self._bind(
-            Content(
-                X.shape,
-                X.dtype,
-                blocks=lambda: [X],
-                ids=lambda: names,
-                columns={name: ready(values) for name, values in checked.items()},
-                provenance=_checked_provenance(provenance or {}),
-            )
-        )
+        parts = {name: ready(values) for name, values in checked.items()}
+        self._bind(Content(X.shape, X.dtype, lambda: [X], lambda: names, parts, _checked_provenance(provenance or {})))
 
     @classmethod
     def open(

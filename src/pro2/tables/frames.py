@@ -68,17 +68,15 @@ def read_folder(folder: Path, embedding: str | None) -> Content:
     schema = parts[0].schema
     if any(not part.schema.equals(schema) for part in parts):
         raise TableError(f"the parts of {folder} do not have the same columns")
+    n_rows, splits = [part.n_rows for part in parts], [split for _, split in files]
 
     def read(names: list[str]) -> Any:
         return pyarrow().concat_tables([part.read(names) for part in parts])
 
-    def splits() -> np.ndarray:
-        return objects([split for part, (_, split) in zip(parts, files) for _ in range(part.n_rows)])
-
-    source = Source(schema, sum(part.n_rows for part in parts), read, str(folder))
+    source = Source(schema, sum(n_rows), read, str(folder))
     more: dict[str, Any] = {f"{name}_name": partial(_class_names, source, name, k) for name, k in classes.items()}
-    if any(split for _, split in files):
-        more["split"] = splits
+    if any(splits):
+        more["split"] = lambda: np.repeat(objects(splits), n_rows)
     return content_of(source, embedding, more)
 
 
