@@ -57,7 +57,7 @@ class Pool:
 
     @cached_property
     def ids(self) -> list[str]:
-        return [str(each) for each in self.table.ids.tolist()]
+        return self.table.ids.tolist()
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:

@@ -53,8 +53,7 @@ def _content(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str 
         embedding = "embeddings"
     (name,) = choose(matrices, {}, embedding, found, path)
     matrix = entries.pop(name)
-    id_name = next((key for key in ID_NAMES if key in entries), None)
-    ids = entries.pop(id_name) if id_name else None
+    ids = next((entries.pop(key) for key in ID_NAMES if key in entries), None)
     columns, skipped = _columns(entries, matrix.shape[0], bool(meta))
     return Content(
         (matrix.shape[0], matrix.shape[1]),
