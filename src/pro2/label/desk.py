@@ -164,8 +164,7 @@ class Desk:
         return list(dict.fromkeys(rows))
 
     def _undone(self, events: list[Event]) -> dict[str, Any]:
-        row_of = self.session.pool.row_of
-        rows = [row_of[event.id] for event in events if event.id is not None and event.id in row_of]
+        rows = [self.session.pool.row_of[event.id] for event in events if event.id is not None]
         return {"kind": events[0].kind, "label": events[0].label, "rows": rows}
 
     def figures(self, annotator: str) -> dict[str, Any]:

@@ -205,8 +205,6 @@ class Session:
         passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
         return {
             "labels": len(board.labels),
-            "rows": len(self.pool),
-            "skipped": len(board.skipped),
             "learned": self.fitted.n,
             "accuracy": None if now is None else vars(now),
             "history": [{"labels": n, **vars(each)} for n, each in sorted(self.history.items())],
