@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pro2.label.events import UNDOABLE, Event
 
@@ -12,20 +12,10 @@ SETTLED = "\0settled"  # in place of a person: the label that overrules all of t
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one person says about one row; a label of None is a skip."""
-
-    label: str | None
-    time: float
-    seq: int
-
-
-@dataclass(frozen=True)
 class Given:
     """A row in somebody's hands: why it was drawn, and what the model guessed before it learned from it."""
 
     row: int
-    annotator: str
     draw: str
     guess: str | None
     n: int
@@ -57,7 +47,7 @@ class Board:
         self.lost: dict[str, int] = {}
         self.n_given: Counter[str] = Counter()
         self._row_of = row_of
-        self._answers: dict[int, dict[str, list[Answer]]] = {}
+        self._answers: dict[int, dict[str, list[Event]]] = {}
         self._gives: dict[tuple[int, str], Given] = {}
         self._actions: dict[str, list[list[Event]]] = {}
         self._made: Counter[str] = Counter()  # classes that people made, and how often
@@ -76,8 +66,7 @@ class Board:
             self._undo(event)
 
     def _give(self, row: int, event: Event) -> None:
-        info = event.info
-        given = Given(row, event.annotator, info["draw"], info.get("guess"), info.get("n", 0), event.time)
+        given = Given(row, event.info["draw"], event.info.get("guess"), event.info.get("n", 0), event.time)
         self.drawn.setdefault(row, given)
         self._gives[row, event.annotator] = given
         self.held.setdefault(event.annotator, {})[row] = given
@@ -98,8 +87,8 @@ class Board:
             self._made[str(event.label)] += new or event.label in self._made
         elif row is not None:
             who = SETTLED if event.kind == "settle" else event.annotator
-            label = None if event.kind == "skip" else event.label
-            self._answers.setdefault(row, {}).setdefault(who, []).append(Answer(label, event.time, event.seq))
+            answer = replace(event, label=None) if event.kind == "skip" else event
+            self._answers.setdefault(row, {}).setdefault(who, []).append(answer)
             self.held.get(event.annotator, {}).pop(row, None)
             self._decide(row)
 
@@ -142,8 +131,8 @@ class Board:
         else:
             self.labels.pop(row, None)
 
-    def answers(self, row: int) -> dict[str, Answer]:
-        """Each person's last word on a row, skips included."""
+    def answers(self, row: int) -> dict[str, Event]:
+        """Each person's last word on a row; a label of None is a skip."""
         return {who: stack[-1] for who, stack in self._answers.get(row, {}).items() if stack}
 
     def last_action(self, annotator: str) -> list[Event]:

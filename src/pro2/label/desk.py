@@ -34,17 +34,13 @@ class Desk:
         What labels adapt.
     journal : Journal
         Its events are applied to the session first: labelling goes on where it stopped.
-    clock : callable
-        Seconds since 1970.
     """
 
-    def __init__(
-        self, session: Session, start: Start, journal: Journal, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.session, self._start, self._journal, self._clock = session, start, journal, clock
+    def __init__(self, session: Session, start: Start, journal: Journal) -> None:
+        self.session, self._start, self._journal = session, start, journal
         self._lock = threading.RLock()
-        self._heard: list[Callable[[], None]] = []
-        self.version = int(1000 * clock())  # a page that outlived the last server sees another number than its own
+        self._heard: list[Callable[[], object]] = []
+        self.version = int(1000 * time.time())  # a page that outlived the last server sees another number than its own
         session.apply(journal.events())
         self.worker = Worker(self._steps, self._adopt)
 
@@ -61,7 +57,7 @@ class Desk:
             self._journal.close()
 
     @contextlib.contextmanager
-    def listening(self, hear: Callable[[], None]) -> Iterator[None]:
+    def listening(self, hear: Callable[[], object]) -> Iterator[None]:
         """Have `hear` called, from any thread, after every change."""
         self._heard.append(hear)
         try:
@@ -71,7 +67,7 @@ class Desk:
 
     def _steps(self) -> Iterator[Fitted]:
         with self._lock:
-            labelled, before = self.session.labelled(self._clock()), self.session.fitted
+            labelled, before = self.session.labelled(time.time()), self.session.fitted
         yield from refit(self.session.pool, self._start, labelled, before)
 
     def _adopt(self, fitted: Fitted) -> None:
@@ -100,7 +96,7 @@ class Desk:
         with self._lock:
             # a full disk is told by the next action; what was saved a moment ago must not look lost
             with contextlib.suppress(JournalError):
-                self._commit(self.session.give(annotator, HOLD, self._clock()))
+                self._commit(self.session.give(annotator, HOLD, time.time()))
             return [self.session.item(given.row) for given in self.session.hands(annotator)]
 
     def act(self, annotator: str, action: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +126,7 @@ class Desk:
             self.session.apply(self._journal.append(events))
 
     def _events(self, annotator: str, action: dict[str, Any]) -> tuple[list[Event], list[Event]]:
-        kind, key, now = action["kind"], action["key"], self._clock()
+        kind, key, now = action["kind"], action["key"], time.time()
         if kind == "undo":
             last = self.session.board.last_action(annotator)
             if not last:
@@ -142,16 +138,15 @@ class Desk:
             return [Event("class", annotator, label=self._new_class(action.get("label")), key=key, time=now)], []
         events = [self.session.given(annotator, row, CHOSEN, now) for row in self._rows(action.get("wrong", []))]
         if kind != "aside":
-            label = None if kind == "skip" else self._known_class(action.get("label"))
+            label = None if kind == "skip" else action.get("label")
+            if kind != "skip" and label not in self.session.board.classes:
+                raise Refused("There is no class of that name.")
             rows = self._rows(action.get("rows", []))
             if not rows:
                 raise Refused("No item was named.")
-            events += [self._answer(kind, annotator, row, label, key, now) for row in rows]
+            pool = self.session.pool
+            events += [Event(kind, annotator, pool.ids[row], label, {"mark": pool.mark(row)}, key, now) for row in rows]
         return events, []
-
-    def _answer(self, kind: str, annotator: str, row: int, label: str | None, key: str, now: float) -> Event:
-        pool = self.session.pool
-        return Event(kind, annotator, pool.ids[row], label, {"mark": pool.mark(row)}, key, now)
 
     def _new_class(self, name: Any) -> str:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
@@ -161,11 +156,6 @@ class Desk:
             raise Refused(f"There is a class “{name}” already.")
         return name
 
-    def _known_class(self, name: Any) -> str:
-        if name not in self.session.board.classes:
-            raise Refused("There is no class of that name.")
-        return str(name)
-
     def _rows(self, rows: Any) -> list[int]:
         if not isinstance(rows, list) or len(rows) > views.GRID or not all(type(row) is int for row in rows):
             raise Refused("These are not rows.")
@@ -174,8 +164,7 @@ class Desk:
         return list(dict.fromkeys(rows))
 
     def _undone(self, events: list[Event]) -> dict[str, Any]:
-        row_of = self.session.pool.row_of
-        rows = [row_of[event.id] for event in events if event.id is not None and event.id in row_of]
+        rows = [self.session.pool.row_of[event.id] for event in events if event.id is not None]
         return {"kind": events[0].kind, "label": events[0].label, "rows": rows}
 
     def figures(self, annotator: str) -> dict[str, Any]:
@@ -197,13 +186,3 @@ class Desk:
         """See `views.labelled`."""
         with self._lock:
             return views.labelled(self.session, query, offset)
-
-    def about(self) -> dict[str, Any]:
-        """What does not change while the page is open."""
-        session = self.session
-        return {
-            "title": session.pool.title,
-            "classes": session.board.classes,
-            "images": session.pool.pictures is not None,
-            "random": session.settings.random,
-        }

@@ -73,13 +73,9 @@ def accuracy(verdicts: Sequence[Verdict]) -> Accuracy | None:
     if not verdicts:
         return None
     n, right = len(verdicts), sum(each.right for each in verdicts)
-    return Accuracy((right + 1) / (n + 2), *_interval(right, n), n, right)
-
-
-def _interval(right: int, n: int) -> tuple[float, float]:
     low = 0.0 if right == 0 else float(betaincinv(right, n - right + 1, OUTSIDE / 2))
     high = 1.0 if right == n else float(betaincinv(right + 1, n - right, 1 - OUTSIDE / 2))
-    return low, high
+    return Accuracy((right + 1) / (n + 2), low, high, n, right)
 
 
 def growth(verdicts: Sequence[Verdict], n_classes: int) -> Growth:

@@ -8,8 +8,7 @@ from typing import Any
 
 RANDOM, CHOSEN, SECOND = "random", "chosen", "second"  # why an item was given to somebody
 
-ANSWERS = ("label", "settle", "skip")  # what a person says about a row
-UNDOABLE = (*ANSWERS, "class")
+UNDOABLE = ("label", "settle", "skip", "class")  # what a person says
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,7 +24,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
 class Gate:
@@ -35,16 +34,15 @@ class Gate:
     ----------
     app : ASGI application
     token : str
-    hosts : set of str
-        Names under which requests may come, without the port; see `allowed_hosts`.
-    any_address : bool
-        Also numeric addresses, for a server that listens on all of them. A foreign page can make a *name* of its own
-        point here (DNS rebinding), but not a number.
+    host : str
+        Where the server listens, which says under which names requests may come. A server that listens at all its
+        addresses is known by any number, too: a foreign page can make a *name* of its own point here (DNS rebinding),
+        but not a number.
     """
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str], any_address: bool = False) -> None:
-        self._app, self._token = app, token
-        self._hosts, self._any = frozenset(hosts), any_address
+    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
+        self._app, self._token, self._everywhere = app, token, host in EVERYWHERE
+        self._hosts = _LOOPBACK | (_own_names() if self._everywhere else {host.lower().strip("[]")})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,8 +52,7 @@ class Gate:
         async def strict(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
@@ -85,29 +82,16 @@ class Gate:
     def _knows(self, host: str) -> bool:
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        except ValueError:
+            return name in self._hosts or (self._everywhere and ipaddress.ip_address(name) is not None)
+        except ValueError:  # not the name of any host, or no number
             return False
-        return name in self._hosts or (self._any and _is_address(name))
 
 
-def allowed_hosts(host: str) -> tuple[frozenset[str], bool]:
-    """Names for a server that listens at `host`, and whether any numeric address will do."""
-    if host in _LOOPBACK:
-        return _LOOPBACK, False
-    if host in _EVERYWHERE:
-        name = socket.gethostname().lower()
-        return _LOOPBACK | {name, f"{name}.local", socket.getfqdn().lower()}, True
-    return _LOOPBACK | {host.lower().strip("[]")}, False
+def _own_names() -> set[str]:
+    name = socket.gethostname().lower()
+    return {name, f"{name}.local", socket.getfqdn().lower()}
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address."""
     return host in _LOOPBACK
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -55,7 +55,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _touch_private(path)
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"folder {path.parent} does not exist; create it first")
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         # one connection for all threads; its owner keeps them apart with a lock of its own
         self._db = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
         try:
@@ -141,9 +143,3 @@ class Journal:
     def close(self) -> None:
         """Fold the log into the file and let go of the lock."""
         self._db.close()
-
-
-def _touch_private(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"folder {path.parent} does not exist; create it first")
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

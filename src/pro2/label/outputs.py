@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from pro2.atomic import atomic_write
 from pro2.estimators.files import BACKBONE_KEYS
 from pro2.label.session import Session
+from pro2.tables.csv_files import write_rows
 
 Writer = Callable[[Any, Path], bool | None]
+Fill = Callable[[IO[bytes]], object]
 COLUMNS = ("id", "label", "annotator", "time")
 
 
@@ -41,22 +42,22 @@ def write_outputs(
     rows = label_rows(session)
     if not rows:
         raise ValueError("there are no labels yet: label a few items first")
-    texts = {
-        "labels.csv": _csv(COLUMNS, (row.values() for row in rows)),
-        "labels.label-studio.json": json.dumps(label_studio(session), indent=1, ensure_ascii=False),
+    tasks = json.dumps(label_studio(session), indent=1, ensure_ascii=False).encode()
+    fills: dict[str, Fill] = {
+        "labels.csv": _csv(COLUMNS, (tuple(row.values()) for row in rows)),
+        "labels.label-studio.json": lambda file: file.write(tasks),
         "predictions.csv": _csv(("id", "label", "probability"), predictions(session)),
+        "labels.arrow": partial(_fill_arrow, rows),
     }
-    for name, text in texts.items():
-        _write_text(folder / name, text)
-    _write_arrow(folder / "labels.arrow", rows)
-    names = [*texts, "labels.arrow"]
+    for name, fill in fills.items():
+        atomic_write(folder / name, fill, force=True)
+    names = list(fills)
     if session.fitted.classifier is not None:
         classifier = copy.copy(session.fitted.classifier)
         classifier.provenance_ = {**provenance, "target": _target(session)}
-        all_writers: dict[str, Writer] = {"adapted.safetensors": _save, **writers}
-        for name, write in all_writers.items():
-            if write(classifier, folder / name) is not False:
-                names.append(name)
+        classifier.save(folder / "adapted.safetensors", force=True)
+        written = [name for name, write in writers.items() if write(classifier, folder / name) is not False]
+        names += ["adapted.safetensors", *written]
     return names
 
 
@@ -70,9 +71,9 @@ def label_rows(session: Session) -> list[dict[str, str]]:
     """One row per labelled item: the label that stands, who gave it first, and when."""
     board, found = session.board, []
     for row, label in board.labels.items():
-        agreeing = [(each.time, who) for who, each in board.answers(row).items() if each.label == label]
-        when, who = min(agreeing)
-        found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": _time(when)})
+        when, who = min((each.time, who) for who, each in board.answers(row).items() if each.label == label)
+        time = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+        found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": time})
     return found
 
 
@@ -110,34 +111,14 @@ def _choice(label: str) -> dict[str, Any]:
     return {"from_name": "label", "to_name": "item", "type": "choices", "value": {"choices": [label]}}
 
 
-def _csv(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *(list(row) for row in rows)])
-    return text.getvalue()
+def _csv(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Fill:
+    # as it is, without quotes for spreadsheets: that is how earlier files of a session were written
+    return lambda file: write_rows(file, head, rows, spreadsheet=False)
 
 
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def _write_text(path: Path, text: str) -> None:
-    def fill(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    atomic_write(path, fill, force=True)
-
-
-def _write_arrow(path: Path, rows: list[dict[str, str]]) -> None:
+def _fill_arrow(rows: list[dict[str, str]], file: IO[bytes]) -> None:
     import pyarrow as pa
 
     table = pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in COLUMNS]))
-
-    def fill(file: Any) -> None:
-        with pa.ipc.new_file(file, table.schema) as sink:
-            sink.write_table(table)
-
-    atomic_write(path, fill, force=True)
-
-
-def _save(classifier: Any, path: Path) -> None:
-    classifier.save(path, force=True)
+    with pa.ipc.new_file(file, table.schema) as sink:
+        sink.write_table(table)

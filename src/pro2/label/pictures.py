@@ -37,13 +37,20 @@ class PictureShelf:
 
     def get(self, row: int, size: int) -> tuple[bytes, str]:
         """Encoded image whose longer side is at most `size`, and its media type."""
+        key = row, size
         with self._lock:
-            if (row, size) in self._kept:
-                self._kept.move_to_end((row, size))
-                return self._kept[row, size]
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
         with _AT_ONCE:
             made = self._render(row, size)
-        self._keep((row, size), made)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._used += len(made[0])
+            while self._used > self._limit and len(self._kept) > 1:
+                _, (dropped, _) = self._kept.popitem(last=False)
+                self._used -= len(dropped)
         return made
 
     def _render(self, row: int, size: int) -> tuple[bytes, str]:
@@ -59,12 +66,3 @@ class PictureShelf:
             return out.getvalue(), "image/png"
         image.save(out, "JPEG", quality=88)
         return out.getvalue(), "image/jpeg"
-
-    def _keep(self, key: tuple[int, int], made: tuple[bytes, str]) -> None:
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = made
-                self._used += len(made[0])
-            while self._used > self._limit and len(self._kept) > 1:
-                _, (dropped, _) = self._kept.popitem(last=False)
-                self._used -= len(dropped)

@@ -15,7 +15,6 @@ from pro2.tables.embeddings import EmbeddingTable
 
 MAX_TEXT = 20_000  # characters of one row that are sent to the page
 MAX_COLUMNS = 24
-_BLOCK = 8192
 
 
 class Pictures(Protocol):
@@ -58,7 +57,7 @@ class Pool:
 
     @cached_property
     def ids(self) -> list[str]:
-        return [str(each) for each in self.table.ids.tolist()]
+        return self.table.ids.tolist()
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:
@@ -96,7 +95,7 @@ class Pool:
         """(n, K') of an affine map on all rows, block by block: the pool may be larger than memory."""
         out = np.empty((len(self), len(coef)), dtype=np.float32)
         weight = np.ascontiguousarray(np.asarray(coef, dtype=np.float32).T)
-        for X, span in self.table.iter_batches(_BLOCK):
+        for X, span in self.table.iter_batches():
             X = np.asarray(X, dtype=np.float32)
             if unit:
                 length = np.linalg.norm(X, axis=1, keepdims=True)

@@ -32,11 +32,8 @@ class Changes:
     rows_now: int
 
     def __str__(self) -> str:
-        found = []
-        if self.missing:
-            found.append(f"{_count(self.missing, 'labelled row')} no longer there ({_some(self.missing)})")
-        if self.altered:
-            found.append(f"{_count(self.altered, 'labelled row')} embedded differently ({_some(self.altered)})")
+        kinds = (self.missing, "no longer there"), (self.altered, "embedded differently")
+        found = [_told(names, what) for names, what in kinds if names]
         if self.rows_before != self.rows_now:
             found.append(f"{self.rows_now} rows where there were {self.rows_before}")
         return "; ".join(found)
@@ -65,10 +62,7 @@ def check_pool(events: list[Event], pool: Pool, by_id: bool, where: str) -> Chan
     return found
 
 
-def _count(names: list[str], what: str) -> str:
-    return f"1 {what} is" if len(names) == 1 else f"{len(names)} {what}s are"
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return shown + (", ..." if len(names) > _SHOWN else "")
+def _told(names: list[str], what: str) -> str:
+    count = "1 labelled row is" if len(names) == 1 else f"{len(names)} labelled rows are"
+    shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    return f"{count} {what} ({shown})"

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,7 @@ import uvicorn
 from pro2.embed.images import pillow_guard
 from pro2.label.desk import Desk
 from pro2.label.events import Event
-from pro2.label.gate import Gate, allowed_hosts
+from pro2.label.gate import EVERYWHERE, Gate
 from pro2.label.journal import Journal
 from pro2.label.outputs import Writer, write_outputs
 from pro2.label.pool import Pool
@@ -64,16 +64,8 @@ class Page:
     desk: Desk
     url: str
     changes: Changes
-    app: Any
+    _server: uvicorn.Server
     _socket: socket.socket
-    _server: _Server = field(init=False)
-
-    def __post_init__(self) -> None:
-        config = uvicorn.Config(
-            self.app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        self._server = _Server(config, self.desk)
 
     def serve(self) -> None:
         """Answer requests until the process is interrupted or `stop` is called, now or before."""
@@ -92,7 +84,10 @@ class Page:
 class _Server(uvicorn.Server):
     """Ends at once: pages that wait for newer figures get their answer first."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk) -> None:
+    def __init__(self, app: Any, desk: Desk) -> None:
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1
+        )
         super().__init__(config)
         self._desk = desk
 
@@ -126,7 +121,7 @@ def open_page(
         stack.callback(journal.close)
         events = journal.events()
         found = check_pool(events, pool, by_id, str(folder))
-        last = _last_start(events)
+        last = next((event.info for event in reversed(events) if event.kind == "start"), {})
         where = _listen(address, last)
         stack.callback(where.close)
         token = address.token or last.get("token") or secrets.token_urlsafe(16)
@@ -140,28 +135,15 @@ def open_page(
         desk = Desk(Session(pool, start.classes, settings), start, journal)
         desk.open()
         stack.callback(desk.worker.stop)
-        source = {} if model is None else dict(model.provenance)
-        app = make_app(desk, _done(desk, folder, writers, source, told))
-        gated = Gate(app, token, *allowed_hosts(address.host))
-        yield Page(desk, _url(address.host, info["port"], token), found, gated, where)
 
+        def done() -> dict[str, Any]:
+            desk.worker.wait()  # the model on disk has learned from every label
+            names = write_outputs(desk.session, folder, writers, {} if model is None else model.provenance)
+            told(names)
+            return {"folder": folder.name, "files": [{"name": name, "about": ABOUT.get(name, "")} for name in names]}
 
-def _done(
-    desk: Desk, folder: Path, writers: Mapping[str, Writer], source: Mapping[str, Any],
-    told: Callable[[list[str]], None],
-) -> Callable[[], dict[str, Any]]:  # fmt: skip
-    def write() -> dict[str, Any]:
-        desk.worker.wait()  # the model on disk has learned from every label
-        names = write_outputs(desk.session, folder, writers, source)
-        told(names)
-        return {"folder": folder.name, "files": [{"name": name, "about": ABOUT.get(name, "")} for name in names]}
-
-    return write
-
-
-def _last_start(events: list[Event]) -> dict[str, Any]:
-    starts = [dict(event.info) for event in events if event.kind == "start"]
-    return starts[-1] if starts else {}
+        server = _Server(Gate(make_app(desk, done), token, address.host), desk)
+        yield Page(desk, _url(address.host, info["port"], token), found, server, where)
 
 
 def _listen(address: Address, last: Mapping[str, Any]) -> socket.socket:
@@ -182,5 +164,5 @@ def _listen(address: Address, last: Mapping[str, Any]) -> socket.socket:
 
 
 def _url(host: str, port: int, token: str) -> str:
-    name = {"0.0.0.0": socket.gethostname(), "": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    name = socket.gethostname() if host in EVERYWHERE else host
     return f"http://[{name}]:{port}/{token}/" if ":" in name else f"http://{name}:{port}/{token}/"

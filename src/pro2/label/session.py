@@ -70,8 +70,10 @@ class Session:
         for event in events:
             self.board.apply(event)
             if event.kind == "figure":
-                shown = [event.info[each.name] for each in fields(Accuracy)]
-                self._remember(Accuracy(*shown), event.info["labels"])
+                n_labels, shown = event.info["labels"], [event.info[each.name] for each in fields(Accuracy)]
+                # after an undo, what was shown for more labels than there are now is history that did not happen
+                self.history = {n: each for n, each in self.history.items() if n < n_labels}
+                self.history[n_labels] = Accuracy(*shown)
 
     def adopt(self, fitted: Fitted) -> None:
         """A newer model takes the place of the last one."""
@@ -194,10 +196,6 @@ class Session:
             return None
         return Event("figure", info={**vars(found), "labels": self.fitted.n})
 
-    def _remember(self, found: Accuracy, n_labels: int) -> None:
-        """After an undo, what was shown for more labels than there are now is history that did not happen."""
-        self.history = {n: each for n, each in self.history.items() if n < n_labels} | {n_labels: found}
-
     def figures(self) -> dict[str, Any]:
         """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
         verdicts, board = self.verdicts(), self.board
@@ -207,8 +205,6 @@ class Session:
         passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
         return {
             "labels": len(board.labels),
-            "rows": len(self.pool),
-            "skipped": len(board.skipped),
             "learned": self.fitted.n,
             "accuracy": None if now is None else vars(now),
             "history": [{"labels": n, **vars(each)} for n, each in sorted(self.history.items())],

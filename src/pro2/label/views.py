@@ -33,7 +33,8 @@ def grid(session: Session, annotator: str, label: str, order: str) -> dict[str, 
 def labelled(session: Session, query: str, offset: int) -> dict[str, Any]:
     """Labelled items: those that people dispute, then those where the model says something else, then the newest."""
     words = query.casefold().strip()
-    rows = [row for row in session.board.labels if _matches(session, row, words)]
+    labels, describe = session.board.labels, session.pool.words
+    rows = [row for row, label in labels.items() if words in label.casefold() or words in describe(row)]
     said = [_other_view(session, row) for row in rows]
     skipped = [] if words or offset else session.board.skipped[:LIST]
     order = sorted(range(len(rows)), key=lambda i: (-said[i][1], -i))
@@ -43,10 +44,6 @@ def labelled(session: Session, query: str, offset: int) -> dict[str, Any]:
         "doubtful": sum(doubt > 0 for _, doubt in said),
         "skipped": [session.item(row) | {"doubt": 0.0} for row in skipped],
     }
-
-
-def _matches(session: Session, row: int, words: str) -> bool:
-    return words in session.board.labels[row].casefold() or words in session.pool.words(row)
 
 
 def _other_view(session: Session, row: int) -> tuple[str | None, float]:

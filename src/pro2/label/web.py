@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def make_app(desk: Desk, done: Done) -> Starlette:
     pictures = desk.session.pool.pictures
     api = _Api(desk, None if pictures is None else PictureShelf(pictures), done)
     routes = [
-        Route("/", api.page),
-        Route("/static/{name}", api.static),
+        Route("/", api.file),
+        Route("/static/{name}", api.file),
         Route("/api/state", api.state),
         Route("/api/people", api.people),
         Route("/api/figures", api.figures),
@@ -64,19 +65,18 @@ def _status(request: Request, error: HTTPException) -> Response:
 
 
 class _Api:
-    """One method per address. What touches disk, lock or pixels runs in a thread, so that no request waits for it."""
+    """One method per address.
+
+    What touches disk, lock or pixels runs in a thread, so that no request waits for it: Starlette does that to all
+    methods that are not asynchronous.
+    """
 
     def __init__(self, desk: Desk, shelf: PictureShelf | None, done: Done) -> None:
         self._desk, self._shelf, self._done = desk, shelf, done
         self._files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _TYPES}
 
-    async def page(self, request: Request) -> Response:
-        return self._file("index.html")
-
-    async def static(self, request: Request) -> Response:
-        return self._file(request.path_params["name"])
-
-    def _file(self, name: str) -> Response:
+    async def file(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
         if name not in self._files:
             raise HTTPException(404, "There is nothing of that name.")
         return Response(self._files[name], media_type=_TYPES[Path(name).suffix])
@@ -84,10 +84,9 @@ class _Api:
     def _who(self, request: Request) -> str:
         return self._desk.check_annotator(request.query_params.get("as", ""))
 
-    async def state(self, request: Request) -> Response:
-        who = self._who(request)
-        hands = await run_in_threadpool(self._desk.hands, who)
-        return JSONResponse({**self._desk.about(), "hands": hands})
+    def state(self, request: Request) -> Response:
+        hands, session = self._desk.hands(self._who(request)), self._desk.session
+        return JSONResponse({"title": session.pool.title, "classes": session.board.classes, "hands": hands})
 
     async def people(self, request: Request) -> Response:
         return JSONResponse({"annotators": self._desk.session.settings.annotators})
@@ -100,11 +99,8 @@ class _Api:
         return JSONResponse(await run_in_threadpool(self._desk.figures, who))
 
     async def _change(self) -> None:
-        changed, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def hear() -> None:
-            loop.call_soon_threadsafe(changed.set)
-
+        changed = asyncio.Event()
+        hear = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
         with self._desk.listening(hear), contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), POLL)
 
@@ -115,31 +111,30 @@ class _Api:
         action["key"] = str(action["key"])
         return JSONResponse(await run_in_threadpool(self._desk.act, who, action))
 
-    async def grid(self, request: Request) -> Response:
+    def grid(self, request: Request) -> Response:
         who, asked = self._who(request), request.query_params
-        label, order = asked.get("label", ""), asked.get("order", "doubtful")
-        return JSONResponse(await run_in_threadpool(self._desk.grid, who, label, order))
+        return JSONResponse(self._desk.grid(who, asked.get("label", ""), asked.get("order", "doubtful")))
 
-    async def labelled(self, request: Request) -> Response:
+    def labelled(self, request: Request) -> Response:
         asked = request.query_params
         offset = asked.get("offset", "0")
         if not offset.isdecimal():
             raise Refused("This page of the list does not exist.")
-        return JSONResponse(await run_in_threadpool(self._desk.labelled, asked.get("q", "")[:200], int(offset)))
+        return JSONResponse(self._desk.labelled(asked.get("q", "")[:200], int(offset)))
 
-    async def image(self, request: Request) -> Response:
+    def image(self, request: Request) -> Response:
         row, size = request.path_params["row"], request.query_params.get("size", "")
         if self._shelf is None or row >= len(self._desk.session.pool) or size not in map(str, SIZES):
             raise HTTPException(404, "There is no such image.")
         try:
-            content, kind = await run_in_threadpool(self._shelf.get, row, int(size))
+            content, kind = self._shelf.get(row, int(size))
         except BrokenPicture as error:
             return JSONResponse({"error": str(error)}, 415)
         return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
-    async def done(self, request: Request) -> Response:
+    def done(self, request: Request) -> Response:
         try:
-            return JSONResponse(await run_in_threadpool(self._done))
+            return JSONResponse(self._done())
         except ValueError as error:
             raise Refused(f"Nothing was written: {error}.") from error
 

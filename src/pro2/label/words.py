@@ -26,17 +26,14 @@ def advice(now: Accuracy | None, rise: Growth, n: int, random: float, doubtful: 
     if more <= NEAR:
         return _said("more", f"Label {math.ceil(more)} more and gain about a point.{least}")
     if now.high - now.low > NARROW:
-        missing = math.ceil((_rows_for(now.value, NARROW) - now.n) / random)
+        # random rows that make an interval so narrow
+        wanted = (2 * 1.96 / NARROW) ** 2 * max(now.value * (1 - now.value), 0.05)
+        missing = math.ceil((wanted - now.n) / random)
         return _said("more", f"Label {min(FAR, max(4, missing))} more to know its accuracy more closely.{least}")
     known = f"{100 * now.value:.0f} % ({100 * now.low:.0f} to {100 * now.high:.0f})"
     if now.low < POOR:
         return _said("flat", f"It is right {known} of the time, and more labels of this kind change little.")
     return _said("trust", f"Trust it: {known}.")
-
-
-def _rows_for(share: float, width: float, z: float = 1.96) -> float:
-    """Random rows that make an interval so narrow."""
-    return (2 * z / width) ** 2 * max(share * (1 - share), 0.05)
 
 
 def _said(mood: str, text: str) -> dict[str, str]:
@@ -47,7 +44,8 @@ def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
     """What the accuracy stands on."""
     if random <= 0:
         return "Start again with a random share above 0 to measure accuracy."
-    text = f"Accuracy is measured on a random sample alone; {_share(random)} is drawn for it."
+    drawn = "every item" if random >= 1 else f"one item in {1 / random:.3g}"
+    text = f"Accuracy is measured on a random sample alone; {drawn} is drawn for it."
     if now is None:
         return text
     text += f" So far {now.right} of {now.n} were guessed right, each by a model that had not seen its label."
@@ -55,7 +53,3 @@ def basis(now: Accuracy | None, random: float, n_passed: int) -> str:
         were = "1 more was" if n_passed == 1 else f"{n_passed} more were"
         text += f" {were} skipped, so the truth may be a little lower."
     return text
-
-
-def _share(random: float) -> str:
-    return "every item" if random >= 1 else f"one item in {1 / random:.3g}"

@@ -53,20 +53,17 @@ def _content(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str 
         embedding = "embeddings"
     (name,) = choose(matrices, {}, embedding, found, path)
     matrix = entries.pop(name)
-    id_name = next((key for key in ID_NAMES if key in entries), None)
-    ids = entries.pop(id_name) if id_name else None
+    ids = next((entries.pop(key) for key in ID_NAMES if key in entries), None)
     columns, skipped = _columns(entries, matrix.shape[0], bool(meta))
-    provenance, digest = stored(meta, path)
     return Content(
         (matrix.shape[0], matrix.shape[1]),
         np.dtype(matrix.dtype).newbyteorder("="),
-        blocks=lambda: [as_embeddings(matrix.load())],
-        ids=lambda: None if ids is None else ids.load(),
-        columns=columns,
-        provenance=provenance,
-        digest=digest,
-        skipped=skipped,
-        origin=str(path),
+        lambda: [as_embeddings(matrix.load())],
+        lambda: None if ids is None else ids.load(),
+        columns,
+        *stored(meta, path),
+        skipped,
+        str(path),
     )
 
 
@@ -80,7 +77,7 @@ def _columns(
     for name, entry in entries.items():
         if name in naming:
             names = entries[naming[name]].load().tolist()
-            columns.update({str(each): partial(_nth, entry, i) for i, each in enumerate(names)})
+            columns |= {str(each): partial(_nth, entry, i) for i, each in enumerate(names)}
         elif entry.dtype is None or entry.dtype.kind not in "biufUSO":
             skipped[name] = f"its type {entry.dtype or entry.kind} is not bool, integer, float or text"
         elif ours or (len(entry.shape) in (1, 2) and entry.shape[0] == n_rows and name not in naming.values()):
@@ -173,11 +170,9 @@ def read_safetensors(path: Path, embedding: str | None) -> Content:
 
     file = safe_open(path, framework="np")
     meta = json.loads((file.metadata() or {}).get(_META, "{}"))
-    entries = {name: _tensor_entry(file, name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    entries = _join_text(entries)
-    order = [name for name in meta.get("columns", []) if name in entries]  # safetensors sorts its tensors
-    entries = {name: entries[name] for name in [*order, *(name for name in entries if name not in order)]}
-    return _content(entries, meta, embedding, path)
+    entries = _join_text({name: _tensor_entry(file, name) for name in file.keys()})  # noqa: SIM118 - not a mapping
+    ordered = {name: entries[name] for name in meta.get("columns", []) if name in entries}
+    return _content(ordered | entries, meta, embedding, path)  # safetensors sorts its tensors
 
 
 def _tensor_entry(file: Any, name: str) -> Entry:

@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pro2.tables.arrow_columns import (
-    is_float,
     is_list,
     is_number,
     is_supported,
@@ -31,7 +30,7 @@ from pro2.tables.arrow_columns import (
 from pro2.tables.columns import as_column
 from pro2.tables.content import Content, ready
 from pro2.tables.digest import stored, to_json
-from pro2.tables.errors import TableError, check_size, first_line
+from pro2.tables.errors import TableError, check_size
 from pro2.tables.layout import ID_NAMES, choose
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _is_packed(opened: Callable[..., Any]) -> bool:
 
 def read_parquet(path: Path, embedding: str | None) -> Content:
     """Open a Parquet file; a column is unpacked when it is asked for."""
-    pyarrow()
+    is_fixed = pyarrow().types.is_fixed_size_list
     import pyarrow.parquet as pq
 
     # ParquetFile and not read_table: the latter would read partitions out of folder names.
@@ -116,7 +115,7 @@ def read_parquet(path: Path, embedding: str | None) -> Content:
     def read(names: list[str]) -> Any:
         kinds = [schema.field(name).type for name in names]
         check_size(path, names[0], file.metadata.num_rows * sum(map(_row_bytes, kinds)))
-        if not any(map(_is_ragged, kinds)):
+        if not any(is_list(kind) and not is_fixed(kind) for kind in kinds):
             return file.read(columns=names)
         # How much such a column unpacks to shows only on the way.
         batches, size = [], 0
@@ -129,26 +128,13 @@ def read_parquet(path: Path, embedding: str | None) -> Content:
     return content_of(Source(schema, file.metadata.num_rows, read, str(path)), embedding)
 
 
-def _is_ragged(kind: Any) -> bool:
-    return is_list(kind) and not pyarrow().types.is_fixed_size_list(kind)
-
-
 def _row_bytes(kind: Any) -> int:
     """Bytes of one row in memory, as far as its type tells."""
-    fixed = is_list(kind) and not _is_ragged(kind)
+    fixed = pyarrow().types.is_fixed_size_list(kind)
     return kind.list_size * max(1, kind.value_type.bit_width // 8) if fixed else 8
 
 
-def read_memory(data: Any, embedding: str | None, origin: str) -> Content:
-    """A pyarrow table, or whatever hands its rows out as an Arrow stream."""
-    try:
-        table = pyarrow().table(data).combine_chunks()
-    except (ValueError, TypeError) as error:  # Arrow's own errors are both
-        raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
-    return content_of(Source(table.schema, table.num_rows, table.select, origin), embedding)
-
-
-def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] | None = None) -> Content:
+def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] = {}) -> Content:
     """The lazy table over some Arrow columns, and more columns that come from elsewhere."""
     names, origin = source.schema.names, source.origin
     if len(set(names)) < len(names):
@@ -157,24 +143,27 @@ def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] |
     chosen, meta = _chosen(source.schema, embedding, origin)
     width, dtype, blocks = _embedding(source, chosen)
     id_name = next((each for each in ID_NAMES if each in names), None)
-    columns, skipped = _columns(source, {*chosen, id_name})
-    provenance, digest = stored(meta, origin)
+    taken = {*chosen, id_name}
+    kinds = {field.name: field.type for field in source.schema if field.name not in taken}
+    columns = {name: partial(source.column, name) for name, kind in kinds.items() if is_supported(kind)}
+    reason = "its type {} is not bool, integer, float, text or a list of numbers"
+    skipped = {name: reason.format(kind) for name, kind in kinds.items() if name not in columns}
     return Content(
         (source.n_rows, width),
         dtype,
-        blocks=blocks,
-        ids=lambda: None if id_name is None else source.column(id_name),
-        columns={**columns, **(more or {})},
-        provenance=provenance,
-        digest=digest,
-        skipped=skipped,
-        origin=origin,
+        blocks,
+        lambda: None if id_name is None else source.column(id_name),
+        {**columns, **more},
+        *stored(meta, origin),
+        skipped,
+        origin,
     )
 
 
 def _chosen(schema: Any, embedding: str | None, origin: str) -> tuple[list[str], Mapping[str, str]]:
     """Names of the embedding's column or columns, and what pro2 wrote beside them."""
     raw = (schema.metadata or {}).get(_META)
+    is_float = pyarrow().types.is_floating
     lists = [field.name for field in schema if is_list(field.type) and is_float(field.type.value_type)]
     if raw is not None and embedding is None and "embedding" in lists:
         embedding = "embedding"
@@ -204,14 +193,6 @@ def _side_by_side(source: Source, names: list[str], dtype: np.dtype) -> np.ndarr
     for j, name in enumerate(names):
         X[:, j] = as_column(name, to_numpy(table.column(name), name, source.origin), len(X))
     return X
-
-
-def _columns(source: Source, taken: set[str | None]) -> tuple[dict[str, Load], dict[str, str]]:
-    """How to read each column that a table can hold, and why the others are left out."""
-    left = [field for field in source.schema if field.name not in taken]
-    columns: dict[str, Load] = {f.name: partial(source.column, f.name) for f in left if is_supported(f.type)}
-    reason = "its type {} is not bool, integer, float, text or a list of numbers"
-    return columns, {field.name: reason.format(field.type) for field in left if field.name not in columns}
 
 
 # ---- writing

@@ -25,14 +25,10 @@ def is_list(kind: Any) -> bool:
     return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
 
 
-def is_float(kind: Any) -> bool:
-    """Whether a column of this type has a float per row."""
-    return bool(pyarrow().types.is_floating(kind))
-
-
 def is_number(kind: Any) -> bool:
     """Whether a column of this type has an integer or a float per row."""
-    return is_float(kind) or bool(pyarrow().types.is_integer(kind))
+    types = pyarrow().types
+    return bool(types.is_floating(kind) or types.is_integer(kind))
 
 
 def is_text(kind: Any) -> bool:

@@ -108,8 +108,7 @@ def as_ids(ids: Any, n_rows: int) -> np.ndarray:
     items = values.tolist()
     if None in items:
         raise TableError(f"row {items.index(None)} has no id; give every row one, or leave the ids out")
-    texts = values if set(map(type, items)) <= {str} else objects(list(map(str, items)))
-    return read_only(texts.astype(object, copy=False))
+    return read_only(objects(list(map(str, items))))
 
 
 def check_unique(ids: np.ndarray, what: str) -> None:
@@ -138,10 +137,8 @@ def filled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     return values, None
 
 
-def unfilled(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
-    """Inverse of `filled`."""
-    if missing is None:
-        return values
+def unfilled(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Inverse of `filled` for a column with gaps."""
     return objects([None if gap else item for item, gap in zip(values.tolist(), missing.tolist())])
 
 

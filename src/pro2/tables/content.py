@@ -106,9 +106,7 @@ class Content:
         return list(self._columns)
 
     def column(self, name: str) -> np.ndarray:
-        if name not in self._cache:
-            self._cache[name] = self._load(name)
-        return self._cache[name]
+        return self._cache.setdefault(name, self._load(name))
 
     def _load(self, name: str) -> np.ndarray:
         if name in self._cache:

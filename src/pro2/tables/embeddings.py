@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import pro2
 from pro2.tables import formats, frames
 from pro2.tables.arrow import to_batch
 from pro2.tables.arrow_columns import pyarrow
@@ -58,16 +59,8 @@ class EmbeddingTable(Rows):
         names = as_ids(ids, len(X))
         check_unique(names, "ids")
         checked = {_column_name(name): as_column(name, values, len(X)) for name, values in (columns or {}).items()}
-        self._bind(
-            Content(
-                X.shape,
-                X.dtype,
-                blocks=lambda: [X],
-                ids=lambda: names,
-                columns={name: ready(values) for name, values in checked.items()},
-                provenance=_checked_provenance(provenance or {}),
-            )
-        )
+        parts = {name: ready(values) for name, values in checked.items()}
+        self._bind(Content(X.shape, X.dtype, lambda: [X], lambda: names, parts, _checked_provenance(provenance or {})))
 
     @classmethod
     def open(
@@ -130,7 +123,7 @@ class EmbeddingTable(Rows):
         In CSV files, text that a spreadsheet would take for a formula gets a quote before it, which `open` takes away
         again; ``spreadsheet=False`` writes it as it is.
         """
-        provenance = {"pro2_version": _version(), **self.provenance}
+        provenance = {"pro2_version": pro2.__version__, **self.provenance}
         meta = {"provenance": provenance, "digest": self.digest, "seal": seal_of(self.digest, provenance)}
         return formats.write(Path(path), self, meta, force, spreadsheet)
 
@@ -217,9 +210,3 @@ def _checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
     except TypeError as error:
         raise TableError(f"provenance must hold JSON values (text, numbers, lists, mappings): {error}") from error
     return dict(provenance)
-
-
-def _version() -> str:
-    import pro2
-
-    return pro2.__version__

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pro2.tables.arrow import Source, content_of, open_ipc, read_memory
+from pro2.tables.arrow import Source, content_of, open_ipc
 from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import objects
 from pro2.tables.content import Content
-from pro2.tables.errors import TableError, reading
+from pro2.tables.errors import TableError, first_line, reading
 from pro2.tables.layout import wide_names
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ def read_object(data: Any, embedding: str | None) -> Content:
             "relation or a Hugging Face data set"
         )
     with reading(origin):
-        content = read_memory(data, embedding, origin)
+        try:
+            table = pyarrow().table(data).combine_chunks()
+        except (ValueError, TypeError) as error:  # Arrow's own errors are both
+            raise TableError(f"{origin} cannot be handed over as Arrow: {first_line(error)}") from error
+        content = content_of(Source(table.schema, table.num_rows, table.select, origin), embedding)
         content.check_ids()
         return content
 
@@ -64,17 +68,15 @@ def read_folder(folder: Path, embedding: str | None) -> Content:
     schema = parts[0].schema
     if any(not part.schema.equals(schema) for part in parts):
         raise TableError(f"the parts of {folder} do not have the same columns")
+    n_rows, splits = [part.n_rows for part in parts], [split for _, split in files]
 
     def read(names: list[str]) -> Any:
         return pyarrow().concat_tables([part.read(names) for part in parts])
 
-    def splits() -> np.ndarray:
-        return objects([split for part, (_, split) in zip(parts, files) for _ in range(part.n_rows)])
-
-    source = Source(schema, sum(part.n_rows for part in parts), read, str(folder))
+    source = Source(schema, sum(n_rows), read, str(folder))
     more: dict[str, Any] = {f"{name}_name": partial(_class_names, source, name, k) for name, k in classes.items()}
-    if any(split for _, split in files):
-        more["split"] = splits
+    if any(splits):
+        more["split"] = lambda: np.repeat(objects(splits), n_rows)
     return content_of(source, embedding, more)
 
 

@@ -63,7 +63,7 @@ def _read_one(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray]:
         raise TableError(f"{path} has no column 'id'; its columns are {', '.join(columns)}")
     ids = columns.pop(id_name)
     check_unique(ids, str(path))
-    name = label or ("label" if "label" in columns else next(iter(columns)) if len(columns) == 1 else "label")
+    name = label or (next(iter(columns)) if len(columns) == 1 else "label")
     if name not in columns:
         raise TableError(f"{path} has no label column {name!r}; beside the ids it has {', '.join(columns) or 'none'}")
     labels, mask = labelled(columns[name])

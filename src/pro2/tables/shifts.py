@@ -43,7 +43,8 @@ def draw(y: Any, rows: Any, n_shots: int, seed: int, n_val: int = 0, keep: int |
     Draw
         ``few`` class by class, ``rest`` sorted (all rows that were not drawn), ``val`` class by class.
     """
-    labels, rows = _labels(y), _rows(rows, len(np.asarray(y)))
+    labels = _one_per_row("y", y, "label")
+    rows = _rows(rows, len(labels))
     for name, value in (("n_shots", n_shots), ("n_val", n_val), ("keep", keep or 0)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise ValueError(f"{name} must be a non-negative integer, found {value!r}")
@@ -82,8 +83,10 @@ def group_targets(y: Any, group: Any, rows: Any, source: Any = None) -> dict[str
         `spurious`: rows that follow the source's correlation. `minority`: rows that break it. `balanced`: equally
         many rows of every (label, group) pair, the first of each in row order.
     """
-    labels, n_labels = _codes("y", y)
-    groups, n_groups = _codes("group", group)
+    (label_names, labels), (group_names, groups) = (
+        np.unique(_one_per_row(name, values), return_inverse=True) for name, values in (("y", y), ("group", group))
+    )
+    n_labels, n_groups = len(label_names), len(group_names)
     if len(labels) != len(groups):
         raise ValueError(f"y has {len(labels)} rows, group has {len(groups)}; they must describe the same rows")
     if n_labels < 2 or n_groups != n_labels:
@@ -106,9 +109,7 @@ def group_targets(y: Any, group: Any, rows: Any, source: Any = None) -> dict[str
 
 def domain_targets(domain: Any, rows: Any = None) -> dict[str, np.ndarray]:
     """One target for each value of a domain column, in sorted order."""
-    values = np.asarray(domain)
-    if values.ndim != 1:
-        raise ValueError(f"domain must have one value per row, found shape {values.shape}")
+    values = _one_per_row("domain", domain)
     rows = np.arange(len(values)) if rows is None else _rows(rows, len(values))
     return {str(value): rows[values[rows] == value] for value in np.unique(values[rows]).tolist()}
 
@@ -129,19 +130,11 @@ def _partners(labels: np.ndarray, groups: np.ndarray, source: np.ndarray, k: int
     return partners
 
 
-def _labels(y: Any) -> np.ndarray:
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise ValueError(f"y must have one label per row, found shape {labels.shape}")
-    return labels
-
-
-def _codes(name: str, values: Any) -> tuple[np.ndarray, int]:
+def _one_per_row(name: str, values: Any, what: str = "value") -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one value per row, found shape {array.shape}")
-    unique, codes = np.unique(array, return_inverse=True)
-    return codes, len(unique)
+        raise ValueError(f"{name} must have one {what} per row, found shape {array.shape}")
+    return array
 
 
 def _rows(rows: Any, n: int) -> np.ndarray:

@@ -25,7 +25,7 @@ async function read(answer) {
   throw problem;
 }
 
-const wait = (seconds) => new Promise((go) => setTimeout(go, 1000 * seconds));
+export const wait = (seconds) => new Promise((go) => setTimeout(go, 1000 * seconds));
 
 /** Actions on their way, in order, one at a time. They survive a lost line and a reloaded page. */
 export class Outbox {

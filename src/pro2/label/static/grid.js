@@ -79,7 +79,6 @@ export class Grid {
 
   key(key) {
     if (key === "Enter") this.confirm();
-    else if (key === "u") this.outbox.put({ kind: "undo" });
     else if (key.startsWith("Arrow")) this.move(key);
     else return false;
     return true;

@@ -42,8 +42,7 @@ export class LabelledList {
   }
 
   entry(item) {
-    const words = item.text ?? item.name;
-    const what = h("div", { className: "what" }, h("p", {}, words.slice(0, 140)), h("p", { className: "note" }, this.story(item)));
+    const what = h("div", { className: "what" }, h("p", {}, words(item).slice(0, 140)), h("p", { className: "note" }, this.story(item)));
     return h("li", { className: "entry", data: { row: item.row } }, this.thumb(item), what, h("div", { className: "act" }, ...this.actions(item)));
   }
 
@@ -66,16 +65,13 @@ export class LabelledList {
 
   actions(item) {
     const others = item.doubt >= 2 ? [...new Set(Object.values(item.opinions))] : item.doubt > 0 ? [item.said] : [];
-    const buttons = others.filter((name) => item.doubt >= 2 || name !== item.label).map((name) => {
-      const button = h("button", { type: "button" }, item.doubt >= 2 ? `It is ${name}` : `Change to ${name}`);
-      button.onclick = () => this.settle(item, name);
-      return button;
-    });
+    const buttons = others.filter((name) => item.doubt >= 2 || name !== item.label).map((name) => (
+      h("button", { type: "button", onclick: () => this.settle(item, name) }, item.doubt >= 2 ? `It is ${name}` : `Change to ${name}`)
+    ));
     const options = this.classes.map((name) => h("option", { value: name, selected: name === item.label }, name));
     if (item.label === undefined) options.unshift(h("option", { value: "", selected: true }, "label it …"));
-    const select = h("select", { "aria-label": `Label of ${item.name}` }, ...options);
-    select.onchange = () => this.settle(item, select.value);
-    return [...buttons, select];
+    const properties = { "aria-label": `Label of ${item.name}`, onchange: (event) => this.settle(item, event.target.value) };
+    return [...buttons, h("select", properties, ...options)];
   }
 
   settle(item, label) {
@@ -87,9 +83,8 @@ export class LabelledList {
   }
 
   key(key) {
-    if (key === "/") $("search").focus();
-    else if (key === "u") this.outbox.put({ kind: "undo" });
-    else return false;
+    if (key !== "/") return false;
+    $("search").focus();
     return true;
   }
 }

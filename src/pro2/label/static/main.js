@@ -1,6 +1,6 @@
 // Puts the page together: views, keys, dialogs, and what happens when the line is lost.
 
-import { Outbox, Refused, ask, follow, send, who } from "./api.js";
+import { Outbox, Refused, ask, follow, send, wait, who } from "./api.js";
 import { $, count, h, say } from "./dom.js";
 import { Grid } from "./grid.js";
 import { keyOf } from "./keys.js";
@@ -35,7 +35,7 @@ async function firstAnswer() {
       return await ask("state");
     } catch (problem) {
       if (problem instanceof Refused) await askWho();
-      else await new Promise((go) => setTimeout(go, 500));
+      else await wait(0.5);
     }
   }
 }
@@ -43,16 +43,14 @@ async function firstAnswer() {
 async function askWho() {
   const { annotators } = await ask("people");
   await new Promise((go) => {
-    $("people").replaceChildren(...annotators.map((name) => {
-      const button = h("button", { type: "button" }, name);
-      button.onclick = () => {
-        who.name = name;
-        history.replaceState(null, "", `?as=${encodeURIComponent(name)}${location.hash}`);
-        $("dialog-who").close();
-        go();
-      };
-      return h("li", {}, button);
-    }));
+    const choose = (name) => {
+      who.name = name;
+      history.replaceState(null, "", `?as=${encodeURIComponent(name)}${location.hash}`);
+      $("dialog-who").close();
+      go();
+    };
+    const buttons = annotators.map((name) => h("button", { type: "button", onclick: () => choose(name) }, name));
+    $("people").replaceChildren(...buttons.map((button) => h("li", {}, button)));
     $("dialog-who").oncancel = (event) => event.preventDefault();
     $("dialog-who").showModal();
   });
@@ -142,6 +140,7 @@ function press(event) {
   if (key === null) return;
   if (key === "n" && page.view === "one") $("open-new").click();
   else if (key === "?") $("dialog-keys").showModal();
+  else if (key === "u") page.views.one.undo();
   else if (!page.views[page.view].key(key)) return;
   event.preventDefault();
 }

@@ -34,10 +34,9 @@ export class OneByOne {
 
   chip(name, keys) {
     const caps = h("span", { className: "keys-of", "aria-hidden": "true" }, ...keys.map((key) => h("kbd", {}, key)));
-    const button = h("button", { type: "button", data: { name } }, caps, h("span", {}, ...breakable(name)));
-    if (keys.length) button.setAttribute("aria-keyshortcuts", keys.join(" "));
-    button.onclick = () => this.label(name);
-    return button;
+    const properties = { type: "button", data: { name }, onclick: () => this.label(name) };
+    if (keys.length) properties["aria-keyshortcuts"] = keys.join(" ");
+    return h("button", properties, caps, h("span", {}, ...breakable(name)));
   }
 
   /** The server's list of what this person holds; what has been answered here meanwhile is left out. */
@@ -179,7 +178,6 @@ export class OneByOne {
   key(key) {
     if (key === "Enter") this.accept();
     else if (key === "s") this.skip();
-    else if (key === "u") this.undo();
     else if (this.byKey.has(key)) this.label(this.byKey.get(key));
     else if (key === "/" || (this.classes.length > MANY && /^[a-z]$/.test(key))) this.startFind(key);
     else return false;
