@@ -148,15 +148,17 @@ def content_of(source: Source, embedding: str | None, more: Mapping[str, Load] =
     columns = {name: partial(source.column, name) for name, kind in kinds.items() if is_supported(kind)}
     reason = "its type {} is not bool, integer, float, text or a list of numbers"
     skipped = {name: reason.format(kind) for name, kind in kinds.items() if name not in columns}
+    provenance, digest = stored(meta, origin)
     return Content(
         (source.n_rows, width),
         dtype,
-        blocks,
-        lambda: None if id_name is None else source.column(id_name),
-        {**columns, **more},
-        *stored(meta, origin),
-        skipped,
-        origin,
+        blocks=blocks,
+        ids=lambda: None if id_name is None else source.column(id_name),
+        columns={**columns, **more},
+        provenance=provenance,
+        digest=digest,
+        skipped=skipped,
+        origin=origin,
     )
 
 
