@@ -176,12 +176,8 @@ class _Posterior:
     def take(self, allowed: np.ndarray) -> int:
         """The row that helps most among those allowed, as if its label were known from now on."""
         i = int(np.argmax(np.where(allowed, self.reach / (self.variance + NOISE), -np.inf)))
-        self._observe(i)
         allowed[i] = False
-        return i
-
-    def _observe(self, i: int) -> None:
-        """Condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it."""
+        # condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it
         U = self.U[:, : self.n]
         k = self.K[:, i] - U @ U[i]
         s = k[i] + NOISE
@@ -191,3 +187,4 @@ class _Posterior:
         self.variance -= k * k / s
         self.U[:, self.n] = k / math.sqrt(s)
         self.n += 1
+        return i

@@ -11,7 +11,7 @@ import numpy as np
 
 from pro2.estimators.report import AdaptationReport
 from pro2.report_page.curve import draw_curve
-from pro2.report_page.rows import Rows
+from pro2.report_page.rows import Shown
 
 SHOWN_CLASSES = 30  # lines of the table of classes; the worst are the ones to look at
 SMALL_CONFUSION = 8  # classes up to which the whole matrix is shown
@@ -21,38 +21,34 @@ DOUBTFUL = "Target rows whose answer is least sure, most doubtful first."
 SURPRISING = "Slips, or hard rows: a classifier that has not seen these labels finds them least likely."
 
 
-def render(report: AdaptationReport, parts: Mapping[str, Rows], predicted: Mapping[str, int]) -> str:
+def render(report: AdaptationReport, parts: Mapping[str, Shown], predicted: Mapping[str, int]) -> str:
     """The whole page. `parts` are rows to look at, `predicted` counts the answers in the pool."""
     sections = [
         _accuracy(report),
         _curve(report),
         _classes(report, predicted),
         _confusion(report),
-        _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful")),
-        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising")) or _numbers(report),
+        _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful", [])),
+        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising", [])) or _numbers(report),
         _difference(report),
     ]
     return PAGE.substitute(verdict=escape(report.verdict()), style=STYLE, body="\n".join(filter(None, sections)))
 
 
 def _accuracy(report: AdaptationReport) -> str:
-    rows = []
-    if not report.withheld:
-        low, high = report.accuracy_interval
-        if not math.isnan(report.source_accuracy):
-            rows.append(("before, the source head", f"{report.source_accuracy:.1%}", ""))
-        rows.append(("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}"))
-    lines = [f"<p>{report.n_labels} labels.</p>"]
-    if rows:
-        lines.append(_table(("accuracy on the labelled rows", "", "95 % interval"), rows))
-    if not math.isnan(report.confidence) and not report.withheld:
+    body = f"<p>{report.n_labels} labels.</p>"
+    if report.withheld:
+        return _section("Before and after", body)
+    low, high = report.accuracy_interval
+    rows = [("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}")]
+    if not math.isnan(report.source_accuracy):
+        rows.insert(0, ("before, the source head", f"{report.source_accuracy:.1%}", ""))
+    body += _table(("accuracy on the labelled rows", "", "95 % interval"), rows)
+    if not math.isnan(report.confidence):
         gap = report.confidence - report.accuracy
-        low, high = report.accuracy_interval
         verdict = "in line with" if low <= report.confidence <= high else "more than" if gap > 0 else "less than"
-        lines.append(
-            f"<p>Calibration: it expected to be right on {report.confidence:.1%}, {verdict} what was found.</p>"
-        )
-    return _section("Before and after", "".join(lines))
+        body += f"<p>Calibration: it expected to be right on {report.confidence:.1%}, {verdict} what was found.</p>"
+    return _section("Before and after", body)
 
 
 def _curve(report: AdaptationReport) -> str:
@@ -104,11 +100,11 @@ def _confusion(report: AdaptationReport) -> str:
     return _section("What is taken for what", body)
 
 
-def _gallery(title: str, text: str, found: Rows | None) -> str:
-    if found is None or not found.rows:
+def _gallery(title: str, text: str, found: Shown) -> str:
+    if not found:
         return ""
     items = []
-    for row, picture in zip(found.rows, found.pictures):
+    for row, picture in found:
         image = f'<img src="{picture}" alt="">' if picture else ""
         # the final answer to a labelled row has seen the label, and says little
         known = f"answer: {row.answer}, {row.probability:.0%}" if row.label is None else f"label: {row.label}"
