@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib import resources
 from string import Template
 
 import numpy as np
@@ -32,7 +33,8 @@ def render(report: AdaptationReport, parts: Mapping[str, Shown], predicted: Mapp
         _gallery("Labels that surprise most", SURPRISING, parts.get("surprising", [])) or _numbers(report),
         _difference(report),
     ]
-    return PAGE.substitute(verdict=escape(report.verdict()), style=STYLE, body="\n".join(filter(None, sections)))
+    template = Template((resources.files("pro2.report_page") / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(verdict=escape(report.verdict()), body="\n".join(filter(None, sections)))
 
 
 def _accuracy(report: AdaptationReport) -> str:
@@ -143,38 +145,3 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{share:.0%}"
-
-
-STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1b1b1f; --soft: #5b5b66; --line: #d0d0d7; --page: #fbfbfc; --accent: #0072b2; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececf1; --soft: #a5a5b2; --line: #3a3a43; --page: #141417; --accent: #56b4e9; } }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 52rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.table { overflow-x: auto; overflow-wrap: normal; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); }
-figure { margin: 0; } svg { width: 100%; max-width: 36rem; height: auto; }
-ul.rows { list-style: none; padding: 0; display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); }
-.rows img { display: block; max-width: 100%; height: auto; border-radius: 4px; } .rows li { font-size: .85rem; }
-"""
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>Adapted classifier</title>
-<style>$style</style>
-</head>
-<body>
-<main>
-<h1>$verdict</h1>
-$body
-</main>
-</body>
-</html>
-""")
