@@ -71,9 +71,11 @@ def suggest_labels(
     (4,)
     """
     X, names = _checked(model, X_pool, n, adapted, ids)
-    labeled = None if X_labeled is None else host(check_X(model, X_labeled, reset=False, name="X_labeled"))
-    known = np.empty((0, X.shape[1]), X.dtype) if labeled is None else labeled
-    standing_in = _label_count(adapted) if labeled is None else 0
+    known, standing_in = np.empty((0, X.shape[1]), X.dtype), 0
+    if X_labeled is not None:
+        known = host(check_X(model, X_labeled, reset=False, name="X_labeled"))
+    elif hasattr(adapted, "report_"):
+        standing_in = min(BATCH, adapted.report_.n_labels)
     priors = model._source_priors()
     rng = np.random.default_rng(random_state)
     left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
@@ -107,10 +109,6 @@ def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[n
     if names is not None and names.shape != (len(X),):
         raise ValueError(f"ids has shape {names.shape}, X_pool has {len(X)} rows: one id per row is needed.")
     return X, names
-
-
-def _label_count(adapted: Any) -> int:
-    return min(BATCH, adapted.report_.n_labels if hasattr(adapted, "report_") else 0)
 
 
 def _some(rows: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
@@ -176,12 +174,8 @@ class _Posterior:
     def take(self, allowed: np.ndarray) -> int:
         """The row that helps most among those allowed, as if its label were known from now on."""
         i = int(np.argmax(np.where(allowed, self.reach / (self.variance + NOISE), -np.inf)))
-        self._observe(i)
         allowed[i] = False
-        return i
-
-    def _observe(self, i: int) -> None:
-        """Condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it."""
+        # condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it
         U = self.U[:, : self.n]
         k = self.K[:, i] - U @ U[i]
         s = k[i] + NOISE
@@ -191,3 +185,4 @@ class _Posterior:
         self.variance -= k * k / s
         self.U[:, self.n] = k / math.sqrt(s)
         self.n += 1
+        return i

@@ -21,6 +21,7 @@ from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
 EXPORT_KEY = "pro2.export"
+UNIT_ROWS = "rows of length one"  # what the layer takes, if not raw embeddings
 OPSET = 18
 _IR_VERSION = 8  # the oldest that has this opset: older runtimes can read the file
 
@@ -125,7 +126,6 @@ class Head(NamedTuple):
     bias: np.ndarray
     classes: list[Any] | None
     unit: bool
-    provenance: dict[str, Any]
 
 
 def read_head(path: Path) -> Head:
@@ -141,7 +141,7 @@ def read_head(path: Path) -> Head:
         found = load(path)
         if not hasattr(found, "unit_rows_"):
             raise ValueError(f"{path} holds a {type(found).__name__}, not one head")
-        return Head(*affine_map(found), found.classes_.tolist(), found.unit_rows_, dict(found.provenance))
+        return Head(*affine_map(found), found.classes_.tolist(), found.unit_rows_)
     try:
         metadata, tensors = unpack(path.read_bytes())
         facts = parse_json(metadata.get(EXPORT_KEY, "{}"), "description")
@@ -149,9 +149,7 @@ def read_head(path: Path) -> Head:
         raise ValueError(f"{path} is not a readable safetensors file ({error})") from error
     if "labels" in facts:
         raise ValueError(f"{path} has {len(facts['labels'])} yes-or-no labels, not the classes of one head")
-    weight, bias = _layer(tensors, path)
-    unit = facts.get("input") == "rows of length one"
-    return Head(weight, bias, facts.get("classes"), unit, facts.get("provenance", {}))
+    return Head(*_layer(tensors, path), facts.get("classes"), facts.get("input") == UNIT_ROWS)
 
 
 def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -168,11 +166,11 @@ def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, n
 def _facts(classifier: Any) -> str:
     import pro2
 
-    several = _has_labels(classifier)
+    names = "labels" if _has_labels(classifier) else "classes"
     facts = {
-        **({"labels": classifier.labels_.tolist()} if several else {"classes": classifier.classes_.tolist()}),
+        names: getattr(classifier, f"{names}_").tolist(),
         "n_features_in": int(classifier.n_features_in_),
-        "input": "rows of length one" if _takes_units(classifier) else "raw embeddings",
+        "input": UNIT_ROWS if _takes_units(classifier) else "raw embeddings",
         "pro2_version": pro2.__version__,
         "provenance": dict(classifier.provenance),
     }
@@ -183,10 +181,12 @@ def _takes_units(classifier: Any) -> bool:
     return bool(getattr(classifier, "unit_rows_", False))  # several labels are always on raw rows
 
 
+def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
+    return {name: part.astype(np.float32) for name, part in zip(("weight", "bias"), affine_map(classifier))}
+
+
 def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
-    weight, bias = affine_map(classifier)
-    tensors = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
-    file.write(pack(tensors, {EXPORT_KEY: _facts(classifier)}))
+    file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)}))
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:
@@ -199,9 +199,7 @@ def _write_torch(classifier: Any, file: IO[bytes]) -> None:
             "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
             "safetensors and divide each embedding by its length before the layer."
         )
-    weight, bias = affine_map(classifier)
-    state = {"weight": torch.from_numpy(weight.astype(np.float32)), "bias": torch.from_numpy(bias.astype(np.float32))}
-    torch.save(state, file)
+    torch.save({name: torch.from_numpy(part) for name, part in _single_precision(classifier).items()}, file)
 
 
 def _import_onnx() -> Any:
@@ -224,10 +222,7 @@ def _load_onnx(path: Path) -> Any:
 
 def _write_onnx(classifier: Any, file: IO[bytes], backbone: Path | None) -> None:
     onnx = _import_onnx()
-    if backbone is None:
-        model = head_graph(classifier)
-    else:
-        model = _attached(classifier, backbone)
+    model = head_graph(classifier) if backbone is None else _attached(classifier, backbone)
     onnx.helper.set_model_props(model, {EXPORT_KEY: _facts(classifier)})
     onnx.checker.check_model(model)
     file.write(model.SerializeToString())
@@ -305,14 +300,13 @@ def _label_tensor(classes: np.ndarray) -> tuple[Any, int]:
     """Class labels as a constant of their own type: integers, texts, booleans or floats."""
     onnx = _import_onnx()
     kind, values = onnx.TensorProto, classes.tolist()
-    if all(isinstance(each, bool) for each in values):
-        return onnx.helper.make_tensor("labels", kind.BOOL, [len(values)], values), kind.BOOL
-    if all(isinstance(each, int) for each in values):
-        return onnx.helper.make_tensor("labels", kind.INT64, [len(values)], values), kind.INT64
-    if all(isinstance(each, int | float) for each in values):
-        return onnx.helper.make_tensor("labels", kind.DOUBLE, [len(values)], values), kind.DOUBLE
-    texts = [str(each).encode() for each in values]
-    return onnx.helper.make_tensor("labels", kind.STRING, [len(texts)], texts), kind.STRING
+    # the order matters: booleans are integers
+    for types, found in ((bool, kind.BOOL), (int, kind.INT64), (int | float, kind.DOUBLE)):
+        if all(isinstance(each, types) for each in values):
+            break
+    else:
+        values, found = [str(each).encode() for each in values], kind.STRING
+    return onnx.helper.make_tensor("labels", found, [len(values)], values), found
 
 
 def _attached(classifier: Any, path: Path) -> Any:

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
+from pro2.cli.errors import refuse
 from pro2.cli.journey import check_out, facts, labelled_rows, load_estimator, number_or_auto, rows_for, tell, working
-from pro2.cli.multilabel import adapt_labels, refuse
+from pro2.cli.multilabel import ONE_LABEL, adapt_labels
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 
-class Sampling(enum.StrEnum):
-    """How target labels were drawn."""
-
-    auto = "auto"
-    by_class = "by_class"
-    random = "random"
-    suggested = "suggested"
+Sampling = enum.StrEnum("Sampling", ["auto", "by_class", "random", "suggested"])
 
 
 def adapt(
@@ -60,12 +55,12 @@ def adapt(
 
     check_out(out, force)
     fitted = load_estimator(model, "adapt", "adapt", several=True)
+    if label_sampling is not None:
+        fitted.set_params(label_sampling=label_sampling.value)
     if hasattr(fitted, "labels_"):
         one = {"--labels": labels, "--unlabeled": unlabeled, "--validation": validation, "--l2": l2}
-        refuse(one | {"--n-features": n_features, "--new-classes": new_classes})
-        fitted.set_params(**({} if label_sampling is None else {"label_sampling": label_sampling.value}))
-        adapt_labels(fitted, target, label, where, embedding, verify, out, force, as_json)
-        return
+        refuse(one | {"--n-features": n_features, "--new-classes": new_classes}, ONE_LABEL)
+        return adapt_labels(fitted, target, label, where, embedding, verify, out, force, as_json)
     named = label is not None or bool(labels)
     if (target is None) == named or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
@@ -75,9 +70,6 @@ def adapt(
         fitted.set_params(l2=number_or_auto(l2, "--l2", float))
     if n_features is not None:
         fitted.set_params(n_features=number_or_auto(n_features, "--n-features", int))
-
-    if label_sampling is not None:
-        fitted.set_params(label_sampling=label_sampling.value)
 
     def rows(path: Path, where: str | None = None) -> EmbeddingTable:
         return rows_for(fitted, path, where, embedding, verify, force)
@@ -103,13 +95,13 @@ def adapt(
     with working("adapting"):
         adapted = fitted.adapt_unlabeled(extra["X_unlabeled"]) if y is None else fitted.adapt(X, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
-    _report(adapted, y, sum(map(len, without)), out, as_json)
+    return _report(adapted, y, sum(map(len, without)), out, as_json)
 
 
 def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) -> None:
     labels = [] if y is None else y.tolist()
     counts = {str(name): labels.count(name) for name in adapted.classes_.tolist()}
-    result = {"out": str(out), "labels": counts, "unlabeled": n_unlabeled}
+    result = {"out": out, "labels": counts, "unlabeled": n_unlabeled}
     chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
     lines = [f"{out}: adapted with {len(labels)} labels ({', '.join(f'{k}: {n}' for k, n in counts.items())})"]
     if n_unlabeled:

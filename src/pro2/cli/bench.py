@@ -13,16 +13,8 @@ import pro2
 from pro2.cli import options
 from pro2.cli.journey import tell
 
-NOT_BENCHMARKS = {
-    "harness",
-    "label_person",
-    "ceilings",
-    "real_tasks",
-    "finetuning",
-    "readme_table",
-}  # what they share and make
-
-
+# What they share and make.
+NOT_BENCHMARKS = {"harness", "label_person", "ceilings", "real_tasks", "finetuning", "readme_table"}
 FOLDER = Path(pro2.__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -65,8 +57,3 @@ def _first_sentence(path: Path) -> str:
     """What a benchmark measures, in the first line of its own description."""
     described = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return described.partition("\n")[0]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command; unknown options are the benchmark's own."""
-    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

@@ -57,31 +57,26 @@ def _from_images(console: Any, out: Path) -> dict[str, Any]:
 
     rows = images_demo(out, console)
     _print_accuracy(console, rows, "target")
-    files = {"table": str(out / "images.arrow"), "rows": [str(out / "images.csv")]}
-    console.print(f"The rows behind it: {files['rows'][0]}")
-    return {**files, "accuracy": rows}
+    console.print(f"The rows behind it: {out / 'images.csv'}")
+    return {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
 
 
 def _from_digits(console: Any, out: Path) -> dict[str, Any]:
+    from pro2.lab.report.demo_page import write_demo_page
+    from pro2.lab.report.tables import write_csv
+
     console.print(WHAT, highlight=False)
     collages, shog = _measure(console)
     _print_accuracy(console, collages, "only this pair agrees")
     _print_shog(console, shog)
-    files = _write(out, collages, shog)
-    console.print(f"\nOpen [bold]{files['page']}[/] in a browser. The rows behind it: {', '.join(files['rows'])}")
-    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
-    return {**files, "accuracy": collages, "gaussians": shog}
-
-
-def _write(out: Path, collages: Sequence[dict[str, Any]], shog: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The rows, and the page with their charts."""
-    from pro2.lab.report.demo_page import write_demo_page
-    from pro2.lab.report.tables import write_csv
-
-    write_csv(out / "collages.csv", collages)
-    write_csv(out / "shog.csv", shog)
+    files = {"collages.csv": collages, "shog.csv": shog}
+    for name, rows in files.items():
+        write_csv(out / name, rows)
+    written = [str(out / name) for name in files]
     page = write_demo_page(collages, shog, out / "demo.html", NEXT)
-    return {"page": str(page), "rows": [str(out / "collages.csv"), str(out / "shog.csv")]}
+    console.print(f"\nOpen [bold]{page}[/] in a browser. The rows behind it: {', '.join(written)}")
+    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
+    return {"page": page, "rows": written, "accuracy": collages, "gaussians": shog}
 
 
 def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

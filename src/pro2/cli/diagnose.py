@@ -26,8 +26,7 @@ def diagnose(
     as_json: options.AsJson = False,
 ) -> None:
     """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
-    if figure is not None:
-        check_out(figure, force)
+    check_out(figure, force)
     from pro2.lab.theory import diagnose as look
     from pro2.lab.theory import plot_diagnosis
 
@@ -39,8 +38,7 @@ def diagnose(
         if figure is not None:
             plot_diagnosis(found, figure, force)
     left_out = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
-    answer = {"figure": None if figure is None else str(figure), "unlabeled": len(rest), **found.to_dict()}
-    tell(answer, left_out + _lines(found), as_json)
+    tell({"figure": figure, "unlabeled": len(rest), **found.to_dict()}, left_out + _lines(found), as_json)
 
 
 def _lines(found: Diagnosis) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import sys
 from pathlib import Path
@@ -23,33 +22,10 @@ if TYPE_CHECKING:
     from pro2.embed.sources import Images
 
 
-class Engine(enum.StrEnum):
-    """Where the work runs."""
-
-    local = "local"
-    ray = "ray"
-
-
-class DType(enum.StrEnum):
-    """How embeddings are stored."""
-
-    float16 = "float16"
-    float32 = "float32"
-
-
-class OnError(enum.StrEnum):
-    """What a bad image does."""
-
-    stop = "stop"
-    skip = "skip"
-
-
-class Runtime(enum.StrEnum):
-    """What computes on a CPU."""
-
-    auto = "auto"
-    onnxruntime = "onnxruntime"
-    torch = "torch"
+Engine = enum.StrEnum("Engine", ["local", "ray"])
+DType = enum.StrEnum("DType", ["float16", "float32"])
+OnError = enum.StrEnum("OnError", ["stop", "skip"])
+Runtime = enum.StrEnum("Runtime", ["auto", "onnxruntime", "torch"])
 
 
 def embed(
@@ -107,20 +83,26 @@ def embed(
     found = _open(rows, text, dataset, root, path_column, follow_links)
     backbone = backbone or (TEXT_BACKBONE if text is not None else "efficientnet-lite0")
     network = create_backbone(backbone, device, runtime.value)
-    report = Report(Console(stderr=True), "images" if text is None else "texts")
-    with report, _kept_on_interrupt(report, out):
-        done = extract(
-            found,
-            network,
-            out,
-            dtype=dtype.value,
-            batch_size=_batch_size(batch_size),
-            on_error=on_error.value,
-            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
-            force=force,
-            engine=_engine(engine, backbone, device, runtime.value, ray_address, ray_workers),
-            progress=report,
-        )
+    report = Report("images" if text is None else "texts")
+    try:
+        with report:
+            done = extract(
+                found,
+                network,
+                out,
+                dtype=dtype.value,
+                batch_size=_batch_size(batch_size),
+                on_error=on_error.value,
+                max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
+                force=force,
+                engine=_engine(engine, backbone, device, runtime.value, ray_address, ray_workers),
+                progress=report,
+            )
+    except KeyboardInterrupt:
+        kept = "nothing was lost"
+        if (now := report.now) is not None:
+            kept = f"{now.done} of {now.total} {report.unit} are embedded and kept in {out}.parts"
+        raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to go on") from None
     return _summary(done, network.spec.name, report.unit, as_json)
 
 
@@ -143,21 +125,6 @@ def _open(
     from pro2.lab.datasets import open_dataset
 
     return open_dataset(str(dataset), root, links)
-
-
-@contextlib.contextmanager
-def _kept_on_interrupt(report: Report, out: Path) -> Iterator[None]:
-    """An interrupt says what is there and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        now = report.now
-        kept = (
-            f"{now.done} of {now.total} {report.unit} are embedded and kept in {out}.parts"
-            if now
-            else "nothing was lost"
-        )
-        raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to go on") from None
 
 
 def _batch_size(text: str) -> int | None:
@@ -189,20 +156,21 @@ def _summary(done: Extraction, backbone: str, unit: str, as_json: bool) -> None:
     lines = [f"{done.path}: {done.n_rows} rows, {backbone}, {state}"]
     if done.skipped:
         lines.append(f"{len(done.skipped)} {unit} were left out; {skipped_file(done.path)} says why")
-    facts = {"out": str(done.path), "rows": done.n_rows, "backbone": backbone, "was_complete": done.was_complete}
+    facts = {"out": done.path, "rows": done.n_rows, "backbone": backbone, "was_complete": done.was_complete}
     tell(facts | {"resumed": done.resumed, "left_out": done.skipped}, lines, as_json)
 
 
 class Report:
     """A live bar on a terminal, a line now and then in a log."""
 
-    def __init__(self, console: Console, unit: str = "images") -> None:
+    def __init__(self, unit: str = "images") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
         self.unit, self._last = unit, -1
         self.now: Progress | None = None
         self._bar: Bar | None = None
+        console = Console(stderr=True)
         if console.is_terminal:
             rate = TextColumn("{task.fields[rate]}")
             self._bar = Bar(BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), console=console)
@@ -229,8 +197,5 @@ class Report:
             self._last = tenth
             left = f", {(now.total - now.done) / now.rate:.0f} s left" if now.rate and now.done < now.total else ""
             resumed = f" ({now.resumed} from an earlier run)" if now.resumed and not now.rate else ""
-            print(
-                f"{now.done}/{now.total} {self.unit}{resumed}{', ' + rate if rate else ''}{left}",
-                file=sys.stderr,
-                flush=True,
-            )
+            speed = f", {rate}" if rate else ""
+            print(f"{now.done}/{now.total} {self.unit}{resumed}{speed}{left}", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def one_line(error: BaseException) -> str:
     if not isinstance(error, _EXPECTED):
         text = f"{text} (while working on {_given_files()}; PRO2_DEBUG=1 shows where)"
     return visible(_AS_PYTHON.sub(_as_flag, text))
+
+
+def refuse(options: Mapping[str, Any], of: str) -> None:
+    """One line for the first option that was given although it goes with something else."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ValueError(f"{given[0]} goes with {of}")
 
 
 def visible(text: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pro2.cli import options
+from pro2.cli.errors import refuse
 from pro2.cli.journey import check_out, labelled_rows, labels_of, load_estimator, rows_for, tell, working
-from pro2.cli.multilabel import evaluate_labels, refuse
+from pro2.cli.multilabel import ONE_LABEL, label_details, label_lines, measure_labels, rows_of_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,42 +52,45 @@ def evaluate(
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. Of several
     labels: mean average precision, and average precision and accuracy of each.
     """
-    if out is not None:
-        _check_csv(out, force)
+    if out is not None and out.suffix.lower() != ".csv":
+        raise ValueError(f"--out {out} must end in .csv")
+    check_out(out, force)
+    from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
+
     classifier = load_estimator(adapted, "predict", "evaluate", several=True)
-    if label is None and not labels and not hasattr(classifier, "labels_"):
+    several = hasattr(classifier, "labels_")
+    if label is None and not labels and not several:
         raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     before = None if source is None else _source_head(source, classifier)
     whole = rows_for(classifier, table, where, embedding, verify, force)
-    if hasattr(classifier, "labels_"):
-        refuse({"--labels": labels, "--group": group})
-        evaluate_labels(classifier, before, whole, table, label, confidence, out, spreadsheet, force, as_json)
-        return
-    rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
-    groups = _groups(rows, group) if group else None
+    measure: partial[Any]
+    if several:
+        refuse({"--labels": labels, "--group": group}, ONE_LABEL)
+        rows, y, rest = rows_of_model(classifier, whole, table, label)
+        measure = partial(measure_labels, rows, y, confidence)
+    else:
+        rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
+        measure = partial(_measure, rows, y, _groups(rows, group) if group else None, confidence)
     with working(f"evaluating {len(rows)} rows"):
-        result = _measure(classifier, rows, y, groups, confidence)
-        head = None if before is None else _measure(before, rows, y, groups, confidence)
+        result: Any = measure(classifier)
+        head: Any = None if before is None else measure(before)
     if out is not None:
-        _write(out, result, head, spreadsheet, force)
+        header, details = label_details(result, head) if several else _details(result, head)
+        atomic_write(out, lambda file: write_rows(file, header, details, spreadsheet), force)
     found = {"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}
-    found |= {"source_head": None if head is None else head.to_dict(), "out": None if out is None else str(out)}
-    notes = [f"{len(rest)} rows without a label were left out", ""] if len(rest) else []
-    tell(found, [*notes, *_lines(result, head, out)], as_json)
-
-
-def _check_csv(out: Path, force: bool) -> None:
-    if out.suffix.lower() != ".csv":
-        raise ValueError(f"--out {out} must end in .csv")
-    check_out(out, force)
+    found |= {"source_head": None if head is None else head.to_dict(), "out": out}
+    notes = [f"{len(rest)} rows without {'any' if several else 'a'} label were left out", ""] if len(rest) else []
+    tell(found, notes + (label_lines(result, head) if several else _lines(result, head, out)), as_json)
 
 
 def _source_head(path: Path, classifier: Any) -> Any:
     """The model that a classifier was adapted from; another one would be a comparison of nothing."""
     import numpy as np
 
-    model = load_estimator(path, "adapt", "evaluate --source", several=hasattr(classifier, "labels_"))
-    names = "labels_" if hasattr(classifier, "labels_") else "classes_"
+    several = hasattr(classifier, "labels_")
+    model = load_estimator(path, "adapt", "evaluate --source", several)
+    names = "labels_" if several else "classes_"
     if model.n_features_in_ != classifier.n_features_in_ or not np.array_equal(
         getattr(model, names, []), getattr(classifier, names)
     ):
@@ -93,7 +98,7 @@ def _source_head(path: Path, classifier: Any) -> Any:
     return model
 
 
-def _measure(classifier: Any, rows: EmbeddingTable, y: Any, groups: Any, confidence: float) -> Evaluation:
+def _measure(rows: EmbeddingTable, y: Any, groups: Any, confidence: float, classifier: Any) -> Evaluation:
     from pro2.estimators.evaluation import evaluate as measure
 
     return measure(y, classifier.predict_proba(rows.embeddings), classifier.classes_, groups, confidence=confidence)
@@ -180,11 +185,8 @@ def _mistakes(result: Evaluation) -> list[tuple[str, str, int]]:
     ]
 
 
-def _write(out: Path, result: Evaluation, head: Evaluation | None, spreadsheet: bool, force: bool) -> None:
-    """One line for each group, class and kind of mistake."""
-    from pro2.atomic import atomic_write
-    from pro2.tables.csv_files import write_rows
-
+def _details(result: Evaluation, head: Evaluation | None) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of the columns, and one line for each group, class and kind of mistake."""
     lines: list[tuple[Any, ...]] = []
     for kind, parts, before in (
         ("group", result.group_accuracy, head and head.group_accuracy),
@@ -193,8 +195,7 @@ def _write(out: Path, result: Evaluation, head: Evaluation | None, spreadsheet: 
         for name, each in parts.items():
             lines.append((kind, name, None, each.n, each.value, each.low, each.high, before and before[name].value))
     lines += [("mistake", true, predicted, n, None, None, None, None) for true, predicted, n in _mistakes(result)]
-    header = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
-    atomic_write(out, lambda file: write_rows(file, header, lines, spreadsheet), force)
+    return ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"], lines
 
 
 def _percent(each: Estimate) -> str:

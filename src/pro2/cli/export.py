@@ -11,13 +11,7 @@ import typer
 from pro2.cli import options
 from pro2.cli.journey import check_out, load_estimator, tell, working
 
-
-class Format(enum.StrEnum):
-    """What is written."""
-
-    onnx = "onnx"
-    safetensors = "safetensors"
-    torch = "torch"
+Format = enum.StrEnum("Format", ["onnx", "safetensors", "torch"])
 
 
 def export(
@@ -41,7 +35,7 @@ def export(
         write(classifier, out, format.value, force=force, backbone=backbone)
     what, D = "labels" if hasattr(classifier, "labels_") else "classes", classifier.n_features_in_
     names = getattr(classifier, f"{what}_").tolist()
-    result = {"out": str(out), "format": format.value, what: names, "width": D}
+    result = {"out": out, "format": format.value, what: names, "width": D}
     line = f"{out}: {D} numbers in, {len(names)} {what} out, {format.value}"
     if format is Format.onnx and backbone is None:
         result["opset"], line = OPSET, f"{line} (opset {OPSET}; outputs probabilities and label)"

@@ -22,22 +22,8 @@ STREAMED = 1 << 30  # bytes of embeddings: more are read a batch at a time
 STARTS = "give SOURCE with --label COLUMN, or --moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
 
 
-class Solver(enum.StrEnum):
-    """How the features are found."""
-
-    krylov = "krylov"
-    logistic = "logistic"
-    adamw = "adamw"
-
-
-class Scale(enum.StrEnum):
-    """What embeddings are divided by first."""
-
-    auto = "auto"
-    none = "none"
-    overall = "global"
-    standard = "standard"
-    unit = "unit"
+Solver = enum.StrEnum("Solver", ["krylov", "logistic", "adamw"])
+Scale = enum.StrEnum("Scale", ["auto", "none", "global", "standard", "unit"])
 
 
 def fit(
@@ -83,7 +69,7 @@ def fit(
     """
     check_out(out, force)
     files = source or []
-    kind = _kind(files, label, moments, head, unlabeled, classes, where)
+    _check_start(files, label, moments, head, unlabeled, classes, where)
     params: dict[str, Any] = {
         "n_components": n_components,
         "solver": solver.value,
@@ -93,47 +79,43 @@ def fit(
         "random_state": random_state,
     }
     params |= {} if ridge is None else {"ridge": ridge}
-    names = None if classes is None else [name.strip() for name in classes.split(",")]
-    if kind == "moments":
+    if moments:
         model, learned = _from_moments(files, params)
-    elif kind == "source":
+    elif unlabeled is not None:
+        table = open_table(unlabeled, where, embedding, verify)
+        names = None if classes is None else [name.strip() for name in classes.split(",")]
+        model, learned = _from_pool(unlabeled, table, where, head, names, params)
+    else:
         table = open_table(files[0], where, embedding, verify)
         columns = label_columns(table, str(label))
         if len(columns) > 1:
-            fit_labels(files[0], table, columns, where, params, out, force, as_json)
-            return
+            return fit_labels(files[0], table, columns, where, params, out, force, as_json)
         model, learned = _from_rows(files[0], str(label), table, where, params)
-    else:
-        pool = Path(str(unlabeled))
-        model, learned = _from_pool(pool, open_table(pool, where, embedding, verify), where, head, names, params)
-    model.save(out, force=force, provenance=learned.pop("provenance"))
-    _tell(model, out, learned, as_json)
+    model.save(out, force=force, provenance=learned["provenance"])
+    return _tell(model, out, learned, as_json)
 
 
-def _kind(
+def _check_start(
     files: list[Path], label: str | None, moments: bool, head: Path | None, unlabeled: Path | None,
     classes: str | None, where: str | None,
-) -> str:  # fmt: skip
-    """What the model is made from; one line for flags that do not go together."""
+) -> None:  # fmt: skip
+    """One line for flags that do not go together."""
     if moments:
         if not files or label or head or unlabeled or classes or where:
             raise ValueError("--moments goes with files of moments alone: they hold the labels and have no rows")
-        return "moments"
-    if unlabeled is not None:
+    elif unlabeled is not None:
         if files or label:
             raise ValueError("--unlabeled stands in for SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
         if head is None and classes is None:
             raise ValueError("--unlabeled needs --head LAYER, or --classes A,B to start without any source")
-        return "head" if head is not None else "unlabeled"
-    if head is not None:
+    elif head is not None:
         raise ValueError("--head needs --unlabeled TABLE: rows that say what embeddings look like")
-    if classes is not None:
+    elif classes is not None:
         raise ValueError("--classes goes with --unlabeled TABLE; a labelled source says itself which classes there are")
-    if len(files) > 1:
+    elif len(files) > 1:
         raise ValueError(f"SOURCE is one table, got {len(files)}; to add up files of moments pass --moments")
-    if not files or label is None:
+    elif not files or label is None:
         raise ValueError(STARTS)
-    return "source"
 
 
 def _from_rows(
@@ -186,7 +168,6 @@ def _from_moments(paths: list[Path], params: dict[str, Any]) -> tuple[ProjectAnd
     return model, {
         "from": f"moments of {total.total_weight:g} rows in {len(parts)} files",
         "facts": {"rows": total.total_weight, "moments": each},
-        "lines": [],
         "provenance": {"source": _common_backbone(paths, parts), "moments": each},
     }
 
@@ -221,8 +202,8 @@ def _from_pool(
         else:
             model = _from_head(head, names, table, params)
             start = f"the head {head.name} and {len(table)} rows without labels"
-            told["head"], known["head"] = {"file": head.name}, str(head)
-    return model, {"from": start, "facts": known, "lines": [], "provenance": told}
+            told["head"], known["head"] = {"file": head.name}, head
+    return model, {"from": start, "facts": known, "provenance": told}
 
 
 def _from_head(path: Path, names: list[str] | None, table: EmbeddingTable, params: dict[str, Any]) -> ProjectAndProbe:
@@ -245,24 +226,21 @@ def _from_head(path: Path, names: list[str] | None, table: EmbeddingTable, param
 
 def _tell(model: ProjectAndProbe, out: Path, learned: dict[str, Any], as_json: bool) -> None:
     projection, width = model.projection_, int(model.n_features_in_)
+    names = model.classes_.tolist()
     result = {
-        "out": str(out),
+        "out": out,
         "made_from": model.made_from_,
         **learned["facts"],
         "width": width,
-        "classes": model.classes_.tolist(),
+        "classes": names,
         "n_components": int(projection.components_.shape[0]),
         "n_informative": int(projection.n_informative_),
     }
     about = f" about {result['label']!r}" if "label" in result else ""
+    listed = ", ".join(map(str, names[:10])) + (f", ... ({len(names)})" if len(names) > 10 else "")
     lines = [
-        f"{out}: learned from {learned['from']} of width {width}, classes {_listed(result['classes'])}",
+        f"{out}: learned from {learned['from']} of width {width}, classes {listed}",
         f"{result['n_components']} features, {result['n_informative']} of them carry signal{about}",
-        *learned["lines"],
+        *learned.get("lines", []),
     ]
     tell(result, lines, as_json)
-
-
-def _listed(names: object) -> str:
-    items = [str(each) for each in names] if isinstance(names, list) else [str(names)]
-    return ", ".join(items[:10]) + (f", ... ({len(items)})" if len(items) > 10 else "")

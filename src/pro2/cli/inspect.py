@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,10 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.errors import visible
-from pro2.cli.inspect_other import reader_of
+from pro2.cli.inspect_other import describe_other
 from pro2.cli.journey import near, open_table, tell, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pro2.tables.embeddings import EmbeddingTable
 
 
@@ -38,45 +37,35 @@ def inspect(
 ) -> None:
     """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
     with working(f"reading {file}"):
-        found = _reader(file, embedding)()
+        found = _describe(file, embedding)
     lines = [line for key, value in found.items() for line in f"{key:<16} {_text(value)}".split("\n")]
     tell({"file": str(file), **found}, lines, as_json)
     if found.get("intact") is False:
         raise typer.Exit(1)
 
 
-def _reader(path: Path, embedding: str | None) -> Callable[[], dict[str, Any]]:
-    from pro2.estimators.files import is_model_file
-    from pro2.export import is_export
+def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
+    from pro2.estimators.files import describe, is_model_file
+    from pro2.export import describe_export, is_export
 
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {near(path)}")
     if (path / "job.json").is_file():
-        return lambda: _unfinished(path)
-    if (other := reader_of(path)) is not None:
+        from pro2.embed.parts import describe_parts
+
+        return {"what": "unfinished embedding", **describe_parts(path)}
+    if (other := describe_other(path)) is not None:
         return other
     if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return lambda: _results(path)
+        return _results(path)
     if path.is_file() and is_model_file(path):
-        return lambda: _model(path)
+        found = describe(path)
+        return {"what": _WHAT[found["kind"]], **found, "intact": True}
     if path.suffix in (".onnx", ".pt") or is_export(path):
-        return lambda: _export(path)
+        return {"what": "exported classifier", **describe_export(path)}
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".arrow") and embedding is None:
-        return lambda: _table_or_list(path)
-    return lambda: _table(open_table(path, None, embedding, verify=False))
-
-
-def _model(path: Path) -> dict[str, Any]:
-    from pro2.estimators.files import describe
-
-    found = describe(path)
-    return {"what": _WHAT[found["kind"]], **found, "intact": True}
-
-
-def _unfinished(path: Path) -> dict[str, Any]:
-    from pro2.embed.parts import describe_parts
-
-    return {"what": "unfinished embedding", **describe_parts(path)}
+        return _table_or_list(path)
+    return _table(open_table(path, None, embedding, verify=False))
 
 
 def _table_or_list(path: Path) -> dict[str, Any]:
@@ -105,29 +94,25 @@ def _columns_of(path: Path) -> dict[str, Any]:
     from pro2.tables.csv_files import read_columns
 
     columns = read_columns(path)
-    described = {name: f"{_kind(values)}, {_spread(values)}" for name, values in columns.items()}
-    return {"rows": len(next(iter(columns.values()))), "columns": described}
-
-
-def _export(path: Path) -> dict[str, Any]:
-    from pro2.export import describe_export
-
-    return {"what": "exported classifier", **describe_export(path)}
+    return {"rows": len(next(iter(columns.values()))), "columns": _values(columns)}
 
 
 def _table(table: EmbeddingTable) -> dict[str, Any]:
     digest = table.verify()  # before anything is read; it raises, and says why, when the table is not intact
-    columns = {name: f"{_kind(values)}, {_spread(values)}" for name, values in table.columns.items()}
     return {
         "what": "embedding table",
         "rows": len(table),
         "width": table.width,
         "dtype": str(table.dtype),
-        "columns": columns,
+        "columns": _values(table.columns),
         "provenance": dict(table.provenance),
         "digest": digest,
         "intact": True,
     }
+
+
+def _values(columns: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{_kind(values)}, {_spread(values)}" for name, values in columns.items()}
 
 
 def _kind(values: Any) -> str:
@@ -173,8 +158,6 @@ def _text(value: Any, depth: int = 1) -> str:
         lines = (f"\n{'  ' * depth}{key:<{16 - 2 * depth}} {_text(each, depth + 1)}" for key, each in value.items())
         return "".join(lines) or "none"
     if isinstance(value, list):
-        return ", ".join(visible(str(each)) for each in value[:12]) + (
-            f", ... ({len(value)})" if len(value) > 12 else ""
-        )
+        return visible(", ".join(map(str, value[:12]))) + (f", ... ({len(value)})" if len(value) > 12 else "")
     plain = {True: "yes", False: "no", None: "none"}
     return plain[value] if value is None or isinstance(value, bool) else visible(str(value))

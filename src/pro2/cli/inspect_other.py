@@ -6,8 +6,6 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,17 @@ _PAGES = ("index.html", "demo.html")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 
 
-def reader_of(path: Path) -> Callable[[], dict[str, Any]] | None:
-    """How to describe the file or folder; None for what is not of these kinds."""
+def describe_other(path: Path) -> dict[str, Any] | None:
+    """What the file or folder is; None for what is not of these kinds."""
     if path.is_dir():
         if (path / JOURNAL).is_file():
-            return partial(_session, path / JOURNAL)
-        return partial(_folder, path) if any((path / name).is_file() for name in _PAGES) else None
+            return _session(path / JOURNAL)
+        pages = [path / name for name in _PAGES if (path / name).is_file()]
+        files = sorted(each.name for each in path.iterdir())
+        return {**_page(pages[0]), "what": "page with its files", "files": files} if pages else None
     readers = {".sqlite": _session, ".html": _page, ".json": _json} | dict.fromkeys((".png", ".svg", ".pdf"), _picture)
     reader = readers.get(path.suffix.lower())
-    return None if reader is None else partial(reader, path)
+    return None if reader is None else reader(path)
 
 
 def _session(path: Path) -> dict[str, Any]:
@@ -47,11 +47,6 @@ def _session(path: Path) -> dict[str, Any]:
     return {"what": "labelling session", "events": kinds, "annotators": named, "files": files, "intact": intact}
 
 
-def _folder(path: Path) -> dict[str, Any]:
-    pages = [path / name for name in _PAGES if (path / name).is_file()]
-    return {**_page(pages[0]), "what": "page with its files", "files": sorted(each.name for each in path.iterdir())}
-
-
 def _page(path: Path) -> dict[str, Any]:
     found = _TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
     return {"what": "page", "title": html.unescape(found[1]) if found else None, "bytes": path.stat().st_size}
@@ -64,8 +59,9 @@ def _json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it is no JSON ({str(error)[:200]})") from error
     if isinstance(content, dict):
         return {"what": "JSON object", "keys": list(content), "intact": True}
-    return {"what": "JSON list" if isinstance(content, list) else "JSON value",
-            "entries": len(content) if isinstance(content, list) else 1, "intact": True}  # fmt: skip
+    is_list = isinstance(content, list)
+    entries = len(content) if is_list else 1
+    return {"what": "JSON list" if is_list else "JSON value", "entries": entries, "intact": True}
 
 
 def _picture(path: Path) -> dict[str, Any]:

@@ -210,11 +210,12 @@ def facts(
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 
-def check_out(path: Path, force: bool) -> None:
-    """Before the work, not after it: an output that cannot be written."""
+def check_out(path: Path | None, force: bool) -> None:
+    """Before the work, not after it: an output, if one is asked for, that cannot be written."""
     from pro2.atomic import check_target
 
-    check_target(path, force)
+    if path is not None:
+        check_target(path, force)
 
 
 def near(path: Path) -> str:
@@ -253,7 +254,10 @@ def working(text: str) -> Iterator[None]:
 
 
 def tell(value: dict[str, Any], lines: list[str], as_json: bool) -> None:
-    """The result on stdout: one JSON object, or lines for people; control characters in names are shown as escapes."""
+    """The result on stdout: one JSON object, or lines for people; control characters in names are shown as escapes.
+
+    Arrays, paths and the like may be among the values: JSON gets them as lists and as text.
+    """
     if as_json:
         text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
         typer.echo("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))

@@ -9,6 +9,7 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,7 @@ def label(
     try:
         with open_page(
             rows, fitted, folder, classes=given, settings=settings, address=Address(host, port, token),
-            by_id=match_by_id, writers=writers(), told=lambda done: say_written(folder, done, as_json),
+            by_id=match_by_id, writers=writers(), told=partial(say_written, folder, as_json),
         ) as page:  # fmt: skip
             run(page, folder, people, host, token is None, browser, as_json)
     except PoolChanged as error:
@@ -99,7 +100,7 @@ def run(
         page.serve()
     n = len(page.desk.session.board.labels)
     text = f"{count(n, 'label')} {'is' if n == 1 else 'are'} saved; run the same command to go on"
-    tell({"event": "ended", "labels": n, "folder": str(folder)}, [text], as_json)
+    tell({"event": "ended", "labels": n, "folder": folder}, [text], as_json)
 
 
 @contextlib.contextmanager
@@ -147,22 +148,21 @@ def open_pool(
     embedding: str | None, hide: list[str], backbone: str | None,
 ) -> Pool:  # fmt: skip
     """The rows to label, embedded first where they are images or text."""
-    from rich.console import Console
-
     from pro2.cli.embed import Report
     from pro2.label.sources import folder_pool, table_pool, text_pool
 
     session.mkdir(parents=True, exist_ok=True)
     is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
-    if (path.is_dir() or is_list) and (images or where or embedding):
+    is_table = not (path.is_dir() or is_list)
+    if not is_table and (images or where or embedding):
         raise ValueError(f"--images, --where and --embedding go with a table; {path} is embedded first")
-    if backbone is not None and not (path.is_dir() or is_list):
+    if is_table and backbone is not None:
         raise ValueError(f"--backbone goes with a folder of images or a list of texts; {path} is embedded already")
     if path.is_dir():
-        with Report(Console(stderr=True)) as report:
+        with Report() as report:
             return folder_pool(path, session, model, backbone, hide, report)
     if is_list and text is not None:
-        with Report(Console(stderr=True), "texts") as report:
+        with Report("texts") as report:
             return text_pool(path, session, model, text, backbone, hide, report)
     return table_pool(open_table(path, where, embedding), images, text, hide, path.name)
 
@@ -200,8 +200,8 @@ def greet(page: Page, folder: Path, people: list[str], host: str, made: bool, as
         "Ctrl-C ends; every label is saved as it is given",
     ]
     facts = {"event": "ready", "items": len(session.pool), "classes": list(session.board.classes), "labels": n}
-    facts |= {"folder": str(folder), "addresses": addresses, "changes": str(page.changes)}
-    if str(page.changes):
+    facts |= {"folder": folder, "addresses": addresses, "changes": str(page.changes)}
+    if facts["changes"]:
         typer.echo(f"since the last time: {page.changes}", err=True)
     if not is_loopback(host):
         token = "The token below was made for this session. " if made else ""
@@ -219,29 +219,23 @@ def count(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def say_written(folder: Path, files: list[str], as_json: bool) -> None:
+def say_written(folder: Path, as_json: bool, files: list[str]) -> None:
     """What the button Done wrote, with its path: only the terminal tells it."""
-    facts = {"event": "written", "folder": str(folder), "files": files}
-    tell(facts, [f"written to {folder}: {', '.join(files)}"], as_json)
+    tell({"event": "written", "folder": folder, "files": files}, [f"written to {folder}: {', '.join(files)}"], as_json)
 
 
 def demo_page(out: Path, browser: bool, as_json: bool) -> None:
     """`pro2 demo --label`: the page on images that scikit-learn ships."""
-    from rich.console import Console
-
     from pro2.cli.embed import Report
     from pro2.lab.label_demo import label_demo
     from pro2.label.server import open_page
 
-    with Report(Console(stderr=True)) as report:
+    with Report() as report:
         pool, model = label_demo(out, report)
     session = out / "labels"
     session.mkdir(exist_ok=True)
     task = "Handwritten digits on photographs. Is it a 0 or a 6, or is it a 1 or a 7? The photograph does not matter."
     tell({"event": "task", "text": task}, [task], as_json)
-
-    def told(files: list[str]) -> None:
-        say_written(session, files, as_json)
-
+    told = partial(say_written, session, as_json)
     with open_page(pool, model, session, writers=writers(), told=told) as page:
         run(page, session, [""], "127.0.0.1", True, browser, as_json)

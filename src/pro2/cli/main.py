@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 
 import pro2
-from pro2.cli import bench, datasets, journey, sweep
+from pro2.cli import datasets, journey
+from pro2.cli.bench import bench
 from pro2.cli.demo import demo
 from pro2.cli.embed import embed
 from pro2.cli.errors import Commands, Interrupted, one_line, visible
+from pro2.cli.sweep import plans_app, sweep
 
 app = typer.Typer(
     name="pro2",
@@ -45,8 +47,10 @@ app.command()(demo)
 app.command()(embed)
 journey.register(app)
 app.add_typer(datasets.app, name="datasets")
-sweep.register(app)
-bench.register(app)
+app.command()(sweep)
+app.add_typer(plans_app, name="plans")
+# unknown options are the benchmark's own
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
 def main() -> None:

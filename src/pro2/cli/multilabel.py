@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 
+# What options belong to that a model of several labels has no use for; see `refuse`.
+ONE_LABEL = "a model of one label; this one has several, in columns of 0 and 1"
+
+
 def label_columns(table: EmbeddingTable, text: str) -> list[str]:
     """The columns that --label names; a column may have a comma in its name."""
     if text in table.columns:
@@ -23,13 +26,6 @@ def label_columns(table: EmbeddingTable, text: str) -> list[str]:
     if len(set(names)) < len(names) or not all(names):
         raise ValueError(f"--label {text!r} has an empty name or one twice; write it as a,b,c")
     return names
-
-
-def refuse(options: Mapping[str, Any]) -> None:
-    """One line for the first option that a model of several labels has no use for."""
-    given = [name for name, value in options.items() if value]
-    if given:
-        raise ValueError(f"{given[0]} goes with a model of one label; this one has several, in columns of 0 and 1")
 
 
 def label_rows(
@@ -86,7 +82,7 @@ def fit_labels(
         model.fit(table.embeddings, Y, labels=names)
     model.save(out, force=force, provenance={"source": facts(table, path, ",".join(names), where)})
     yes = {name: int(np.nansum(y)) for name, y in zip(names, Y.T)}
-    result = {"out": str(out), "made_from": "source rows", "rows": len(table), "unlabeled": len(rest), "labels": names}
+    result = {"out": out, "made_from": "source rows", "rows": len(table), "unlabeled": len(rest), "labels": names}
     lines = [f"{out}: learned {len(names)} labels from {len(table)} rows of width {table.width}"]
     lines += [f"  {name}: {n} yes" for name, n in yes.items()]
     lines += [f"{len(rest)} rows without any label were left out"] if len(rest) else []
@@ -101,7 +97,7 @@ def adapt_labels(
     if target is None:
         raise ValueError("a model of several labels needs TARGET: a table with its labels in columns of 0 and 1")
     table = rows_for(fitted, target, where, embedding, verify, force)
-    few, Y, rest = _rows_of_model(fitted, table, target, label)
+    few, Y, rest = rows_of_model(fitted, table, target, label)
     provenance = dict(fitted.provenance) | {"target": facts(few, target, label, where)}
     with working("adapting"):
         adapted = fitted.adapt(few.embeddings, Y)
@@ -110,11 +106,11 @@ def adapt_labels(
     without = [str(name) for name, each in report.reports.items() if each is None]
     lines = [f"{out}: adapted {len(report.reports) - len(without)} labels with {len(few)} rows"]
     lines += [f"{len(rest)} rows without any label were left out"] if len(rest) else []
-    result = {"out": str(out), "rows": len(few), "unlabeled": len(rest), "labels_without_rows": without}
+    result = {"out": out, "rows": len(few), "unlabeled": len(rest), "labels_without_rows": without}
     tell(result | {"report": report.to_dict()}, [*lines, *str(report).splitlines()], as_json)
 
 
-def _rows_of_model(
+def rows_of_model(
     model: Any, table: EmbeddingTable, path: Path, label: str | None
 ) -> tuple[EmbeddingTable, np.ndarray, EmbeddingTable]:
     """Rows with labels in the order of the model's; those that --label leaves out, or the table lacks, are missing."""
@@ -134,30 +130,16 @@ def _rows_of_model(
     return rows, Y, rest
 
 
-def evaluate_labels(
-    classifier: Any, before: Any, whole: EmbeddingTable, path: Path, label: str | None, confidence: float,
-    out: Path | None, spreadsheet: bool, force: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """`pro2 evaluate` with a classifier of several labels."""
-    from pro2.estimators.multilabel_evaluation import evaluate_labels as measure
+def measure_labels(rows: EmbeddingTable, Y: np.ndarray, confidence: float, classifier: Any) -> MultiLabelEvaluation:
+    """How good a classifier of several labels is on labelled rows."""
+    from pro2.estimators.multilabel_evaluation import evaluate_labels
 
-    rows, Y, rest = _rows_of_model(classifier, whole, path, label)
-    names = classifier.labels_.tolist()
-    with working(f"evaluating {len(rows)} rows"):
-        found, head = (
-            None if each is None else measure(Y, each.decision_function(rows.embeddings), names, confidence=confidence)
-            for each in (classifier, before)
-        )
-    assert found is not None
-    if out is not None:
-        _write(out, found, head, spreadsheet, force)
-    result = {"rows": len(rows), "unlabeled": len(rest), **found.to_dict()}
-    result |= {"source_head": None if head is None else head.to_dict(), "out": None if out is None else str(out)}
-    notes = [f"{len(rest)} rows without any label were left out", ""] if len(rest) else []
-    tell(result, [*notes, *_lines(found, head)], as_json)
+    scores = classifier.decision_function(rows.embeddings)
+    return evaluate_labels(Y, scores, classifier.labels_.tolist(), confidence=confidence)
 
 
-def _lines(found: MultiLabelEvaluation, head: MultiLabelEvaluation | None) -> list[str]:
+def label_lines(found: MultiLabelEvaluation, head: MultiLabelEvaluation | None) -> list[str]:
+    """What `pro2 evaluate` prints of several labels, with the source heads beside if they are asked for."""
     shown = [(name, each) for name, each in found.labels.items() if each.n]
     width = max(22, *(len(name) for name, _ in shown))
     title = f"({found.confidence:.0%} intervals, {len(shown)} labels)"
@@ -179,12 +161,10 @@ def _figure(each: Any, short: bool = False) -> str:
     return f"{each.value:.3f}" if short else f"{each.value:.3f}  [{each.low:.3f}, {each.high:.3f}]"
 
 
-def _write(
-    out: Path, found: MultiLabelEvaluation, head: MultiLabelEvaluation | None, spreadsheet: bool, force: bool
-) -> None:
-    """One line for each label."""
-    from pro2.atomic import atomic_write
-    from pro2.tables.csv_files import write_rows
+def label_details(
+    found: MultiLabelEvaluation, head: MultiLabelEvaluation | None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of the columns, and one line for each label."""
 
     def three(each: Any) -> tuple[Any, ...]:
         return (None,) * 3 if each is None else (each.value, each.low, each.high)
@@ -195,4 +175,4 @@ def _write(
         for name, each in found.labels.items()
     ]
     header = ["label", "rows", "yes", "average_precision", "low", "high", "accuracy", "source_head_average_precision"]
-    atomic_write(out, lambda file: write_rows(file, header, lines, spreadsheet), force)
+    return header, lines

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -45,62 +47,46 @@ def predict(
 
     classifier = load_estimator(adapted, "predict", "predict", several=True)
     rows = rows_for(classifier, table, where, embedding, verify, force)
-    several = hasattr(classifier, "labels_")
-    names = classifier.labels_ if several else classifier.classes_
-    counts: dict[str, int] = {str(name): 0 for name in names.tolist()}
-    answers = _label_batches if several else _batches
-    batches = _progress(answers(classifier, rows, proba, counts), len(rows))
+    names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
+    counts = Counter({str(name): 0 for name in names.tolist()})
+    batches = _progress(_batches(classifier, rows, proba, counts), len(rows))
     atomic_write(out, lambda file: writers[out.suffix.lower()](file, batches), force)
     shown = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
-    tell({"out": str(out), "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({shown})"], as_json)
+    tell({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({shown})"], as_json)
 
 
-def _batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: dict[str, int]) -> Iterator[Batch]:
-    """A table larger than memory passes through in pieces."""
-    ids = table.ids
+def _batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str]) -> Iterator[Batch]:
+    """A table larger than memory passes through in pieces; `counts`, by name, adds up the answers."""
+    ids, several = table.ids, hasattr(classifier, "labels_")
     for X, span in table.iter_batches(BATCH):
-        labels = classifier.predict(X).tolist()
-        for name in labels:
-            counts[str(name)] += 1
-        batch: Batch = {"id": ids[span].tolist(), "prediction": labels}
+        batch: Batch = {"id": ids[span].tolist()}
+        answers = classifier.predict(X)
+        if several:  # one column of 0 and 1 for each label; counted are those of 1
+            batch |= {f"prediction_{name}": column.tolist() for name, column in zip(counts, answers.T)}
+            counts.update(dict(zip(counts, answers.sum(axis=0).astype(int).tolist())))
+        else:
+            batch["prediction"] = answers.tolist()
+            counts.update(map(str, batch["prediction"]))
         if proba:
             P = classifier.predict_proba(X)
-            batch |= {f"proba_{name}": P[:, k].tolist() for k, name in enumerate(classifier.classes_.tolist())}
-        yield batch
-
-
-def _label_batches(classifier: Any, table: EmbeddingTable, proba: bool, counts: dict[str, int]) -> Iterator[Batch]:
-    """One column of 0 and 1 for each label; `counts` are those of 1."""
-    ids = table.ids
-    for X, span in table.iter_batches(BATCH):
-        Y = classifier.predict(X)
-        batch: Batch = {"id": ids[span].tolist()}
-        for name, column in zip(counts, Y.T):
-            batch[f"prediction_{name}"] = column.tolist()
-            counts[name] += int(column.sum())
-        if proba:
-            batch |= {f"proba_{name}": P[:, 1].tolist() for name, P in zip(counts, classifier.predict_proba(X))}
+            columns = [each[:, 1] for each in P] if several else P.T
+            batch |= {f"proba_{name}": column.tolist() for name, column in zip(counts, columns)}
         yield batch
 
 
 def _progress(batches: Iterator[Batch], total: int) -> Iterator[Batch]:
     if not sys.stderr.isatty() or total <= BATCH:
-        yield from batches
-        return
+        return batches
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import track
 
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("predicting", total=total)
-        for batch in batches:
-            yield batch
-            bar.advance(task, len(batch["id"]))
+    return iter(track(batches, "predicting", math.ceil(total / BATCH), console=Console(stderr=True)))
 
 
 def _write_csv(file: IO[bytes], batches: Iterator[Batch], spreadsheet: bool) -> None:
     from pro2.tables.csv_files import write_rows
 
-    first: Batch = next(batches, {"id": [], "prediction": []})
+    first = next(batches)
     rows = chain.from_iterable(zip(*batch.values()) for batch in chain([first], batches))
     write_rows(file, list(first), rows, spreadsheet)
 
@@ -111,10 +97,7 @@ def _write_parquet(file: IO[bytes], batches: Iterator[Batch]) -> None:
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow: pip install 'pro2[table]'; or write .csv") from error
-    writer = None
-    for batch in batches:
-        part = pa.table(batch)
-        writer = writer or pyarrow.parquet.ParquetWriter(file, part.schema)
-        writer.write_table(part)
-    if writer is not None:
-        writer.close()
+    first = pa.table(next(batches))
+    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+        for part in chain([first], map(pa.table, batches)):
+            writer.write_table(part)

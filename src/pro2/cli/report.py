@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
+from pro2.cli.errors import refuse
 from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
 
 if TYPE_CHECKING:
@@ -40,66 +41,41 @@ def report(
     figures, with PNG, SVG and CSV of each.
     """
     if not path.is_file():
-        _refuse(
-            path, "an adapted classifier", {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
-        )
-        return _of_sweep(path, out, selection, markdown, as_json)
-    _refuse(path, "a result folder", {"--selection": selection, "--markdown": markdown})
+        of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
+        refuse(of_classifier, f"an adapted classifier; {path} is none")
+        from pro2.lab.report import write_report
+
+        page = write_report(path, out, selection, markdown)
+        return tell({"page": page}, [str(page)], as_json)
+    refuse({"--selection": selection, "--markdown": markdown}, f"a result folder; {path} is none")
     if pool is None and (label or labels or images):
         raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
     page = path.with_suffix(".html") if out is None else out
     check_out(page, force)
-    return _of_classifier(path, page, _Rows(pool, label, labels, images, embedding, verify), force, as_json)
+    from pro2.report_page import write_report_page
+
+    adapted = load_estimator(path, "predict", "report")
+    with working("writing the page"):
+        rows: dict[str, Any] = {}
+        if pool is not None:
+            table = rows_for(adapted, pool, None, embedding, verify, force)
+            rows = _rows(adapted, table, pool, label, labels) if label or labels else {"pool": table}
+        said = write_report_page(adapted, page, **rows, images=images, force=force)
+    return tell({"page": page, **said}, [said["verdict"], str(page)], as_json)
 
 
-class _Rows:
-    """Where the rows to look at are."""
+def _rows(
+    adapted: Any, table: EmbeddingTable, pool: Path, label: str | None, labels: list[Path] | None
+) -> dict[str, Any]:
+    """The rows to look at, as arguments of `write_report_page`.
 
-    def __init__(
-        self, pool: Path | None, label: str | None, labels: list[Path] | None, images: Path | None,
-        embedding: str | None, verify: bool,
-    ):  # fmt: skip
-        self.pool, self.label, self.labels, self.images = pool, label, labels, images
-        self.embedding, self.verify = embedding, verify
-
-    def open(self, adapted: Any, force: bool) -> dict[str, Any]:
-        """Arguments of `write_report_page`."""
-        if self.pool is None:
-            return {}
-        table = rows_for(adapted, self.pool, None, self.embedding, self.verify, force)
-        if not (self.label or self.labels):
-            return {"pool": table, "images": self.images}
-        few, y, rest = labelled_rows(table, self.pool, self.label, self.labels, adapted.classes_)
-        _check_same_rows(adapted.provenance.get("target", {}), few, self.pool)
-        return {"pool": rest, "labelled": (few, y), "images": self.images}
-
-
-def _check_same_rows(known: dict[str, Any], few: EmbeddingTable, pool: Path) -> None:
-    """Surprising rows are known by number, so the labelled rows must be those of `pro2 adapt`, in its order."""
+    Surprising rows are known by number, so the labelled rows must be those of `pro2 adapt`, in its order.
+    """
+    few, y, rest = labelled_rows(table, pool, label, labels, adapted.classes_)
+    known = adapted.provenance.get("target", {})
     if known.get("rows") != len(few) or "labels" in known or known.get("digest") not in (None, few.origin_digest):
         raise ValueError(
             f"{pool} with these labels is not what `pro2 adapt` was given ({known.get('rows', 'unknown')} rows of "
             f"{known.get('file', 'an unknown table')}); leave --label and --labels out, or give the same ones"
         )
-
-
-def _of_classifier(path: Path, page: Path, rows: _Rows, force: bool, as_json: bool) -> None:
-    from pro2.report_page import write_report_page
-
-    adapted = load_estimator(path, "predict", "report")
-    with working("writing the page"):
-        said = write_report_page(adapted, page, **rows.open(adapted, force), force=force)
-    tell({"page": str(page), **said}, [said["verdict"], str(page)], as_json)
-
-
-def _of_sweep(folder: Path, out: Path | None, selection: str | None, markdown: Path | None, as_json: bool) -> None:
-    from pro2.lab.report import write_report
-
-    page = write_report(folder, out, selection, markdown)
-    tell({"page": str(page)}, [str(page)], as_json)
-
-
-def _refuse(path: Path, other: str, options: dict[str, Any]) -> None:
-    given = [name for name, value in options.items() if value]
-    if given:
-        raise ValueError(f"{given[0]} goes with {other}; {path} is none")
+    return {"pool": rest, "labelled": (few, y)}

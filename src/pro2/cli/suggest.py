@@ -35,10 +35,7 @@ def suggest(
 
     Rows that have a label already, in --labels or in the column --label, are never suggested again.
     """
-    if out is not None:
-        check_out(out, force)
-    import numpy as np
-
+    check_out(out, force)
     from pro2.active import suggest_labels
     from pro2.atomic import atomic_write
     from pro2.tables.csv_files import write_rows
@@ -53,11 +50,10 @@ def suggest(
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with working(f"choosing among {len(table)} rows"):
-        chosen = suggest_labels(fitted, table.embeddings, n, adapted=now, random_state=random_state, X_labeled=known)
-    rows = np.asarray(chosen)
+        rows = suggest_labels(fitted, table.embeddings, n, adapted=now, random_state=random_state, X_labeled=known)
     ids = table.ids[rows].tolist()
     if out is not None:
-        lines = [(each, "") for each in ids]
-        atomic_write(out, lambda file: write_rows(file, ["id", "label"], lines, spreadsheet), force)
-    result = {"ids": ids, "rows": table.rows[rows].tolist(), "out": None if out is None else str(out)}
-    tell(result, ids if out is None else [f"{out}: {len(ids)} rows to label"], as_json)
+        empty = [(each, "") for each in ids]
+        atomic_write(out, lambda file: write_rows(file, ["id", "label"], empty, spreadsheet), force)
+    lines = ids if out is None else [f"{out}: {len(ids)} rows to label"]
+    tell({"ids": ids, "rows": table.rows[rows], "out": out}, lines, as_json)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from pro2.lab.experiments.progress import Estimate, SweepSummary
 
 plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to the `pro2` command."""
-    app.command("sweep")(sweep)
-    app.add_typer(plans_app, name="plans")
 
 
 def sweep(
@@ -65,13 +59,14 @@ def sweep(
     from pro2.lab.experiments.parsing import override, seed_list
 
     chosen = find_plan(plan)
-    root = data if data is not None else (Path(plan).parent if Path(plan).is_file() else Path())
+    home = Path(plan).parent if Path(plan).is_file() else Path()
+    root = home if data is None else data
     if table is not None:
         columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
         chosen, root = _on_table(chosen, table, columns), table.parent
     changed: dict[str, Any] = {"shots": _numbers(shots), "selection": selection}
     changed["seeds"] = None if seeds is None else seed_list(seeds)
-    plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, plan, out, dry_run)
+    plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, home, out, dry_run)
     plans = {folder: override(each, **changed) for folder, each in plans.items()}
     how = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
                "memory": parse_memory(memory), "device": device}  # fmt: skip
@@ -81,11 +76,11 @@ def sweep(
         raise typer.Exit(2)
 
 
-def _in_folders(suite: Suite, name: str, out: Path, dry_run: bool) -> dict[Path, Plan]:
+def _in_folders(suite: Suite, home: Path, out: Path, dry_run: bool) -> dict[Path, Plan]:
     """Each plan of a suite with the folder that its results go to; the suite itself is noted beside them."""
     from pro2.lab.experiments.suite import members, note_suite
 
-    plans = members(suite, Path(name).parent if Path(name).is_file() else Path())
+    plans = members(suite, home)
     if not dry_run:
         note_suite(suite, out, list(plans))
     return {out / each: plan for each, plan in plans.items()}
@@ -135,8 +130,6 @@ def show_plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Print a preset's plan file, to read or to copy."""
-    from dataclasses import asdict
-
     from pro2.lab.experiments import Suite, find_plan, preset_text
 
     text = preset_text(name)
@@ -152,18 +145,10 @@ def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan 
 
     if isinstance(plan, Suite):
         raise ValueError(f"--table is for one plan, and {plan.name} is a suite of {len(plan.plans)}; name one of them")
-    entry = {
-        "name": _short_name(table.stem),
-        "table": table.name,
-        **{k: v for k, v in columns.items() if v is not None},
-    }
+    # the name of a data entry has letters and digits, whatever the file is called
+    name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", table.stem).strip("-.+_")[:80] or "table"
+    entry = {"name": name, "table": table.name, **{k: v for k, v in columns.items() if v is not None}}
     return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")
-
-
-def _short_name(stem: str) -> str:
-    """A file name as the name of a data entry: letters and digits, whatever the file is called."""
-    plain = re.sub(r"[^A-Za-z0-9_.+-]+", "-", stem).strip("-.+_")[:80]
-    return plain or "table"
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:
@@ -176,24 +161,24 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
 
 
 def _print_estimate(plan: Plan, estimate: Estimate, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({**estimate.__dict__, "skips": [s.__dict__ for s in estimate.skips]}))
-        return
-    typer.echo(f"{plan.name}: {estimate.n_runs} runs, {estimate.n_missing} missing, in {estimate.n_batches} batches")
-    typer.echo(f"about {estimate.seconds:.0f} s on this machine and up to {estimate.memory / 2**20:.0f} MiB of memory")
-    _print_skips(estimate.skips)
+    lines = [
+        f"{plan.name}: {estimate.n_runs} runs, {estimate.n_missing} missing, in {estimate.n_batches} batches",
+        f"about {estimate.seconds:.0f} s on this machine and up to {estimate.memory / 2**20:.0f} MiB of memory",
+    ]
+    tell(asdict(estimate), lines, as_json)
+    if not as_json:
+        _print_skips(estimate.skips)
 
 
 def _print_summary(summary: SweepSummary, as_json: bool) -> None:
-    if as_json:
-        values = {**summary.__dict__, "folder": str(summary.folder), "skips": [s.__dict__ for s in summary.skips]}
-        typer.echo(json.dumps({"event": "summary", **values}))
-        return
     rate = summary.n_done / summary.seconds if summary.seconds > 0 else 0.0
     before = f", {summary.n_before} were there before" if summary.n_before else ""
-    typer.echo(f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} per second){before}: {summary.folder}")
+    lines = [f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} per second){before}: {summary.folder}"]
     if summary.n_torn:
-        typer.echo(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
+        lines.append(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
+    tell({"event": "summary", **asdict(summary)}, lines, as_json)
+    if as_json:
+        return
     _print_skips(summary.skips)
     if summary.n_failed:
         typer.echo(

@@ -6,14 +6,14 @@ import math
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from pro2.atomic import atomic_write
 from pro2.estimators.report import AdaptationReport
 from pro2.report_page.page import render
-from pro2.report_page.rows import Rows, doubtful_rows, look
+from pro2.report_page.rows import Shown, doubtful_rows, look
 from pro2.tables.embeddings import EmbeddingTable
 
 SHOWN_ROWS = 12
@@ -45,7 +45,7 @@ def write_report_page(
     report = _report_of(adapted, withheld)
     if images is not None and not images.is_dir():
         raise ValueError(f"images={images} is not a folder")
-    parts: dict[str, Rows] = {}
+    parts: dict[str, Shown] = {}
     predicted: dict[str, int] = {}
     if pool is not None:
         at, predicted = doubtful_rows(adapted, pool, SHOWN_ROWS)
@@ -54,13 +54,9 @@ def write_report_page(
         few, y = labelled
         _check_labelled(report, few, y)
         parts["surprising"] = look(adapted, few, _surprising(report), y, images)
-    text = render(report, parts, predicted)
-
-    def fill(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    atomic_write(out, fill, force)
-    rows = {name: [asdict(each) for each in part.rows] for name, part in parts.items()}
+    page = render(report, parts, predicted).encode()
+    atomic_write(out, lambda file: file.write(page), force)
+    rows = {name: [asdict(row) for row, _ in part] for name, part in parts.items()}
     return {"verdict": report.verdict(), "report": report.to_dict(), "predicted": predicted, **rows}
 
 

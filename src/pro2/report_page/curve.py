@@ -27,7 +27,8 @@ def draw_curve(curve: LearningCurve) -> str:
         return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - min(1.0, max(share, floor))) / (1.0 - floor + 1e-9)
 
     parts = [_tick_y(v, y(v)) for v in np.linspace(floor, 1.0, 5).tolist()]
-    parts += [_tick_x(n, x(n)) for n in sorted({*map(float, curve.n_per_class), high})]
+    labels = sorted({*map(float, curve.n_per_class), high})
+    parts += [_text(x(n), HEIGHT - BOTTOM + 16, f"{n:.0f}", "middle") for n in labels]
     points = " ".join(f"{x(n):.1f},{y(a):.1f}" for n, a in zip(line.tolist(), accuracy.tolist()))
     parts.append(f'<polyline points="{points}" fill="none" stroke="var(--accent)" stroke-width="2"/>')
     for n, a, s in zip(curve.n_per_class.tolist(), measured.tolist(), spread.tolist()):
@@ -43,10 +44,6 @@ def draw_curve(curve: LearningCurve) -> str:
 def _tick_y(share: float, at: float) -> str:
     rule = f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--line)"/>'
     return rule + _text(LEFT - 6, at + 4, f"{share:.0%}", "end")
-
-
-def _tick_x(n: float, at: float) -> str:
-    return _text(at, HEIGHT - BOTTOM + 16, f"{n:.0f}", "middle")
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

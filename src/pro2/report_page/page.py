@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib import resources
 from string import Template
 
 import numpy as np
 
 from pro2.estimators.report import AdaptationReport
 from pro2.report_page.curve import draw_curve
-from pro2.report_page.rows import Rows
+from pro2.report_page.rows import Shown
 
 SHOWN_CLASSES = 30  # lines of the table of classes; the worst are the ones to look at
 SMALL_CONFUSION = 8  # classes up to which the whole matrix is shown
@@ -21,38 +22,35 @@ DOUBTFUL = "Target rows whose answer is least sure, most doubtful first."
 SURPRISING = "Slips, or hard rows: a classifier that has not seen these labels finds them least likely."
 
 
-def render(report: AdaptationReport, parts: Mapping[str, Rows], predicted: Mapping[str, int]) -> str:
+def render(report: AdaptationReport, parts: Mapping[str, Shown], predicted: Mapping[str, int]) -> str:
     """The whole page. `parts` are rows to look at, `predicted` counts the answers in the pool."""
     sections = [
         _accuracy(report),
         _curve(report),
         _classes(report, predicted),
         _confusion(report),
-        _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful")),
-        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising")) or _numbers(report),
+        _gallery("Rows it doubts most", DOUBTFUL, parts.get("doubtful", [])),
+        _gallery("Labels that surprise most", SURPRISING, parts.get("surprising", [])) or _numbers(report),
         _difference(report),
     ]
-    return PAGE.substitute(verdict=escape(report.verdict()), style=STYLE, body="\n".join(filter(None, sections)))
+    template = Template((resources.files("pro2.report_page") / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(verdict=escape(report.verdict()), body="\n".join(filter(None, sections)))
 
 
 def _accuracy(report: AdaptationReport) -> str:
-    rows = []
-    if not report.withheld:
-        low, high = report.accuracy_interval
-        if not math.isnan(report.source_accuracy):
-            rows.append(("before, the source head", f"{report.source_accuracy:.1%}", ""))
-        rows.append(("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}"))
-    lines = [f"<p>{report.n_labels} labels.</p>"]
-    if rows:
-        lines.append(_table(("accuracy on the labelled rows", "", "95 % interval"), rows))
-    if not math.isnan(report.confidence) and not report.withheld:
+    body = f"<p>{report.n_labels} labels.</p>"
+    if report.withheld:
+        return _section("Before and after", body)
+    low, high = report.accuracy_interval
+    rows = [("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}")]
+    if not math.isnan(report.source_accuracy):
+        rows.insert(0, ("before, the source head", f"{report.source_accuracy:.1%}", ""))
+    body += _table(("accuracy on the labelled rows", "", "95 % interval"), rows)
+    if not math.isnan(report.confidence):
         gap = report.confidence - report.accuracy
-        low, high = report.accuracy_interval
         verdict = "in line with" if low <= report.confidence <= high else "more than" if gap > 0 else "less than"
-        lines.append(
-            f"<p>Calibration: it expected to be right on {report.confidence:.1%}, {verdict} what was found.</p>"
-        )
-    return _section("Before and after", "".join(lines))
+        body += f"<p>Calibration: it expected to be right on {report.confidence:.1%}, {verdict} what was found.</p>"
+    return _section("Before and after", body)
 
 
 def _curve(report: AdaptationReport) -> str:
@@ -104,11 +102,11 @@ def _confusion(report: AdaptationReport) -> str:
     return _section("What is taken for what", body)
 
 
-def _gallery(title: str, text: str, found: Rows | None) -> str:
-    if found is None or not found.rows:
+def _gallery(title: str, text: str, found: Shown) -> str:
+    if not found:
         return ""
     items = []
-    for row, picture in zip(found.rows, found.pictures):
+    for row, picture in found:
         image = f'<img src="{picture}" alt="">' if picture else ""
         # the final answer to a labelled row has seen the label, and says little
         known = f"answer: {row.answer}, {row.probability:.0%}" if row.label is None else f"label: {row.label}"
@@ -147,38 +145,3 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{share:.0%}"
-
-
-STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1b1b1f; --soft: #5b5b66; --line: #d0d0d7; --page: #fbfbfc; --accent: #0072b2; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececf1; --soft: #a5a5b2; --line: #3a3a43; --page: #141417; --accent: #56b4e9; } }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 52rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.table { overflow-x: auto; overflow-wrap: normal; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); }
-figure { margin: 0; } svg { width: 100%; max-width: 36rem; height: auto; }
-ul.rows { list-style: none; padding: 0; display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); }
-.rows img { display: block; max-width: 100%; height: auto; border-radius: 4px; } .rows li { font-size: .85rem; }
-"""
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>Adapted classifier</title>
-<style>$style</style>
-</head>
-<body>
-<main>
-<h1>$verdict</h1>
-$body
-</main>
-</body>
-</html>
-""")

@@ -28,12 +28,7 @@ class Row:
     label: str | None = None
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a table with pictures, as `data:` addresses; empty where there is none."""
-
-    rows: list[Row]
-    pictures: list[str]
+Shown = list[tuple[Row, str]]  # each with its picture as a `data:` address, empty where there is none
 
 
 def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarray, dict[str, int]]:
@@ -48,16 +43,16 @@ def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarr
     return np.argsort(sure, kind="stable")[:n], dict(zip(names, counts.tolist()))
 
 
-def look(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | None, images: Path | None) -> Rows:
+def look(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | None, images: Path | None) -> Shown:
     """Rows `at` of a table, with their labels `y` if they have any, and with pictures from a folder if there is one."""
     some = table.take(at)
     if not len(some):
-        return Rows([], [])
+        return []
     P = np.asarray(adapted.predict_proba(some.embeddings))
     names = [str(adapted.classes_[k]) for k in P.argmax(axis=1)]
     labels = [None] * len(some) if y is None else [str(y[i]) for i in at]
     rows = [Row(str(i), *each) for i, *each in zip(some.ids.tolist(), names, P.max(axis=1).tolist(), labels)]
-    return Rows(rows, [""] * len(rows) if images is None else _pictures(some, images))
+    return list(zip(rows, [""] * len(rows) if images is None else _pictures(some, images)))
 
 
 def _pictures(table: EmbeddingTable, folder: Path) -> list[str]:
