@@ -136,6 +136,7 @@ def test_bad_requests_get_a_sentence_not_a_traceback(client, body, status):
     assert found == status
     assert json.loads(content)["error"].endswith(".")
     assert client.inside("api/labelled?offset=x")[0] == 422
+    assert client.inside("api/labelled?offset=" + "9" * 5000)[0] == 422
 
 
 def test_a_whole_session_by_hand(client, truth):

@@ -39,6 +39,7 @@ def write_outputs(
     list of str
         Names of the files, in the order in which they were written.
     """
+    session = copy.copy(session)  # one model in all files, also if the next is ready before they are written
     rows = label_rows(session)
     if not rows:
         raise ValueError("there are no labels yet: label a few items first")
@@ -70,7 +71,7 @@ def _target(session: Session) -> dict[str, Any]:
 def label_rows(session: Session) -> list[dict[str, str]]:
     """One row per labelled item: the label that stands, who gave it first, and when."""
     board, found = session.board, []
-    for row, label in board.labels.items():
+    for row, label in list(board.labels.items()):  # more may come in meanwhile
         when, who = min((each.time, who) for who, each in board.answers(row).items() if each.label == label)
         time = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
         found.append({"id": session.pool.ids[row], "label": label, "annotator": who.strip("\0"), "time": time})
@@ -89,7 +90,7 @@ def label_studio(session: Session) -> list[dict[str, Any]]:
     The labelling configuration needs `<Choices name="label" toName="item">` and an `<Image>` or `<Text>` called "item"
     whose value is `$image` or `$text`.
     """
-    return [_task(session, row) for row in session.board.labels]
+    return [_task(session, row) for row in list(session.board.labels)]
 
 
 def _task(session: Session, row: int) -> dict[str, Any]:

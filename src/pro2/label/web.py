@@ -118,7 +118,7 @@ class _Api:
     def labelled(self, request: Request) -> Response:
         asked = request.query_params
         offset = asked.get("offset", "0")
-        if not offset.isdecimal():
+        if not offset.isdecimal() or len(offset) > 9:
             raise Refused("This page of the list does not exist.")
         return JSONResponse(self._desk.labelled(asked.get("q", "")[:200], int(offset)))
 
