@@ -16,7 +16,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write, check_target, discard_stale
 from pro2.embed.images import MAX_PIXELS
-from pro2.embed.parts import RULES, Parts, Shard, locked, same_job
+from pro2.embed.parts import RULES, Parts, Shard, differences, locked
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
 from pro2.embed.spec import Backbone
@@ -182,7 +182,8 @@ def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extrac
     with contextlib.suppress(ValueError):
         table = EmbeddingTable.open(path)
         earlier = table.provenance.get("job")
-        if earlier == job or (not table.provenance.get("n_skipped") and same_job(earlier, job, RULES)):
+        rules = frozenset() if table.provenance.get("n_skipped") else RULES  # where no row was left out, any rules do
+        if isinstance(earlier, dict) and not differences(earlier, job, rules):
             return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
     if not force:
         raise ValueError(

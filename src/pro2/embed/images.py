@@ -131,5 +131,4 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known format"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"it cannot be decoded ({text})"
+    return f"it cannot be decoded ({' '.join(str(error).split()) or type(error).__name__})"

@@ -1,7 +1,7 @@
 """One string names a backbone: `[runtime:]model[@layer]`.
 
 Names without a runtime are registered here, by `register_backbone`, or by an installed package through the entry
-point group `pro2.embed` (entry name = backbone name, value = a factory).
+point group `pro2.backbones` (entry name = backbone name, value = a factory).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Evidence
-from pro2.estimators.validation import check_X, like_model
+from pro2.estimators.validation import beside, check_X
 from pro2.linalg.losses import affine, probabilities
 from pro2.linalg.moments import Array, host
 
@@ -81,7 +81,7 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         check_is_fitted(self, "coef_")
         X = check_X(self, X, reset=False)
         X = unit_rows(X) if self.unit_rows_ else X
-        logits = affine(X, like_model(self.coef_, X), like_model(self.intercept_, X))
+        logits = affine(X, beside(self.coef_, X), beside(self.intercept_, X))
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:

@@ -72,14 +72,13 @@ def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
     return X, y
 
 
-def like_model(X: Array, own: Array) -> Array:
-    """X where a model's own arrays are: in their library and on their device."""
-    if is_numpy_array(own):
-        return X if is_numpy_array(X) else host(X)
-    xp = array_namespace(own)
-    if is_numpy_array(X):
-        return xp.asarray(X, device=device(own))
-    return X if device(X) == device(own) else to_device(X, device(own))
+def beside(values: Array, other: Array) -> Array:
+    """An array where another one is: in its library and on its device."""
+    if is_numpy_array(other):
+        return values if is_numpy_array(values) else host(values)
+    if is_numpy_array(values):
+        return array_namespace(other).asarray(values, device=device(other))
+    return values if device(values) == device(other) else to_device(values, device(other))
 
 
 def _widen(X: Any) -> Any:
