@@ -17,9 +17,6 @@ from pro2.embed.processors import split
 from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest, width_of
 from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
 
-_CLIP_LAYERS = ("penultimate", "projected")
-_TOKEN_LAYERS = ("penultimate", "mean")
-
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Load model and processor, pick the layer, normalise what the model returns to (n, width)."""
@@ -55,34 +52,22 @@ class _Features(torch.nn.Module):
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Pixel values to features."""
         found = self.model(pixel_values)
+        if self.layer == "projected":  # CLIP's image tower, with its projection into the space shared with text
+            return found.image_embeds
         if self.pooled:
             return found.pooler_output.flatten(1)  # ResNet's is (n, width, 1, 1)
         tokens: torch.Tensor = found.last_hidden_state
         return tokens[:, 1:].mean(dim=1) if self.layer == "mean" else tokens[:, 0]
 
 
-class _Projected(torch.nn.Module):
-    """CLIP's image tower with its projection into the space shared with text."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Pixel values to features."""
-        features: torch.Tensor = self.model(pixel_values).image_embeds
-        return features
-
-
 def _with_layer(name: Name, model: Any, model_type: str) -> tuple[torch.nn.Module, str]:
     if model_type == "clip":
-        layer = choose_layer(name, _CLIP_LAYERS)
-        module = _Projected(model) if layer == "projected" else _Features(model.vision_model, layer, pooled=True)
-        return module, layer
+        layer = choose_layer(name, ("penultimate", "projected"))
+        return _Features(model if layer == "projected" else model.vision_model, layer, pooled=True), layer
     tower = getattr(model, "vision_model", model)  # SigLIP and other pairs of an image and a text tower
     # a vision transformer's own pooler is often untrained; its class token after the last norm is the embedding
     tokens = hasattr(tower, "embeddings") and hasattr(tower.embeddings, "cls_token")
-    layer = choose_layer(name, _TOKEN_LAYERS if tokens else ("penultimate",))
+    layer = choose_layer(name, ("penultimate", "mean") if tokens else ("penultimate",))
     return _Features(tower, layer, pooled=not tokens), layer
 
 

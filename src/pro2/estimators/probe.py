@@ -104,7 +104,9 @@ class Probe(AffineMixin, BaseEstimator):
         self.intercept_ = xp.reshape(fit.intercept[i, j, ...], (-1,))
         self.n_features_, self.l2_, self.kkt_ = d_grid[i], l2_grid[j], float(fit.kkt[i, j])
         if not bool(fit.converged[i, j]):
-            warn_not_converged(self.kkt_, self.l2_)
+            found = f"relative gradient {self.kkt_:.1e} at l2={self.l2_:.3g}"
+            advice = "Scale the features or raise l2."
+            warnings.warn(f"the probe did not converge: {found}. {advice}", ConvergenceWarning, stacklevel=3)
         return self
 
     def _prior_mean(self, prior_mean: Any, X: Array) -> Array | None:
@@ -155,15 +157,6 @@ class Probe(AffineMixin, BaseEstimator):
         X_val = check_X(self, X_val, reset=False, name="X_val")
         y_val = check_labels(y_val, X_val.shape[0], "y_val")
         return X_val, beside(encode(y_val, self.classes_.tolist())[1], X_val)
-
-
-def warn_not_converged(kkt: float, l2: float) -> None:
-    """As scikit-learn does."""
-    warnings.warn(
-        f"the probe did not converge: relative gradient {kkt:.1e} at l2={l2:.3g}. Scale the features or raise l2.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )
 
 
 def select(

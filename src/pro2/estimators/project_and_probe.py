@@ -192,11 +192,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
-        self.source_head_ = self._classifier(coef, intercept)
+        head = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        self.source_head_ = self._named(head)
         return coef, intercept
-
-    def _classifier(self, coef: Array, intercept: Array) -> LinearClassifier:
-        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,

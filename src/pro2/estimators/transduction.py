@@ -49,7 +49,8 @@ def transduce(how: Default, head: AveragedHead, labels: Labels, U: Array) -> tup
     evidence, sharpness = _cross_validated(how, head, labels, X, S)
     odds = evidence + SLOPE * (smoothness(S, P) - EVEN)
     weight = 1.0 / (1.0 + math.exp(-min(max(odds, -50.0), 50.0)))
-    mixed = weight * _sharpened(_heard(S, P, y), sharpness) + (1.0 - weight) * P
+    heard = _heard(S, P, y) ** sharpness
+    mixed = weight * (heard / heard.sum(axis=1, keepdims=True)) + (1.0 - weight) * P
     coef, intercept = head.coef, head.intercept
     if weight > NEGLIGIBLE:
         change, shift = prior.to_input(*_affine(prior, Z, mixed, beside(F, labels.X), labels), gain)
@@ -88,11 +89,6 @@ def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.nda
         t = temperature(F, Y, c)
         each.append((-float(c @ losses.evaluate(t * F, Y)[0]), t))
     return each[1][0] - each[0][0], each[1][1]
-
-
-def _sharpened(P: np.ndarray, t: float) -> np.ndarray:
-    P = P**t
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
 def _affine(prior: SourcePrior, Z: Array, mixed: np.ndarray, F: Array, labels: Labels) -> tuple[Array, Array]:
