@@ -44,6 +44,10 @@ class Progress:
         return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
 
 
+Tell = Callable[[Progress], None]
+Markers = dict[int, dict[str, Any]]  # of finished shards, by number
+
+
 @dataclasses.dataclass(frozen=True)
 class Extraction:
     """What a run left behind: the table's file, its rows, and the rows left out with the reason for each."""
@@ -66,7 +70,7 @@ def extract(
     max_pixels: int = MAX_PIXELS,
     force: bool = False,
     engine: Engine = embed_shards,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Tell | None = None,
 ) -> Extraction:
     """Embed every image or text and write one table.
 
@@ -114,8 +118,7 @@ def extract(
         if complete is None:
             parts.begin(force)
             markers, resumed = _run(parts, images, backbone, plan, engine, progress)
-            complete = _finish(parts, markers, images, backbone, job, path, force)
-            complete = dataclasses.replace(complete, resumed=resumed)
+            complete = dataclasses.replace(_finish(parts, markers, images, backbone, path, force), resumed=resumed)
         parts.remove()
     return complete
 
@@ -194,13 +197,8 @@ def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extrac
 
 
 def _run(
-    parts: Parts,
-    images: Images,
-    backbone: Backbone,
-    plan: Plan,
-    engine: Engine,
-    progress: Callable[[Progress], None] | None,
-) -> tuple[dict[int, dict[str, Any]], int]:
+    parts: Parts, images: Images, backbone: Backbone, plan: Plan, engine: Engine, progress: Tell | None
+) -> tuple[Markers, int]:
     """Compute what is missing; returns all markers and the number of rows that were already there."""
     markers = {index: each for index, each in parts.finished().items() if _is_current(each, images, plan)}
     resumed = done = sum(marker["stop"] - marker["start"] for marker in markers.values())
@@ -228,15 +226,7 @@ def _is_current(marker: dict[str, Any], images: Images, plan: Plan) -> bool:
     return marker.get("files") == wanted["files"] and (same_rules or not marker["skipped"])
 
 
-def _finish(
-    parts: Parts,
-    markers: dict[int, dict[str, Any]],
-    images: Images,
-    backbone: Backbone,
-    job: dict[str, Any],
-    path: Path,
-    force: bool,
-) -> Extraction:
+def _finish(parts: Parts, markers: Markers, images: Images, backbone: Backbone, path: Path, force: bool) -> Extraction:
     """Write the side file, then the table; each appears complete or not at all."""
     skipped = {int(row): why for marker in markers.values() for row, why in marker["skipped"].items()}
     kept = np.asarray([row not in skipped for row in range(len(images))])
@@ -245,7 +235,7 @@ def _finish(
             f"none of the {len(images)} {kind_of(images)} could be embedded, e.g. {images.place(0)}: {skipped[0]}"
         )
     width = max(marker["width"] for marker in markers.values())
-    provenance = {**_provenance(backbone, job), "n_skipped": len(skipped)}
+    provenance = {**_provenance(backbone, parts.job), "n_skipped": len(skipped)}
     columns = {name: np.asarray(values)[kept] for name, values in images.columns.items()}
     try:
         _write_skipped(path, images, skipped)

@@ -47,7 +47,6 @@ class Default:
     def adapt(self, classes: np.ndarray, labels: Labels, others: Array | None) -> tuple[LinearClassifier, AveragedHead]:
         """A classifier with its evidence, and its head; `others` are target rows without a label."""
         head = average_head(self.priors, labels, self._shift(labels), others=others)
-        adapted = LinearClassifier.from_arrays(classes, head.coef, head.intercept)
         members = [
             {"scale": head.members[i][0], **head.members[i][1]._asdict(), "weight": float(head.weights[i]),
              "loo": float(head.loo[i])}
@@ -57,8 +56,7 @@ class Default:
         source, refit = (self.source_head.coef_, self.source_head.intercept_), partial(self.refit, like=head)
         shares, by_class = head.shift.shares, head.shift.by_class
         evidence = Evidence(labels, head.loo_scores, shares, by_class, refit, facts, self.priors[0], source)
-        adapted.keep_evidence(evidence)
-        return adapted, head
+        return LinearClassifier.from_arrays(classes, head.coef, head.intercept, evidence=evidence), head
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +78,9 @@ class PaperProbe:
         fit, scores = select(Z, codes, d_grid, l2_grid, len(classes), weight, None, val)
         i, j = best_candidate(scores)
         coef, intercept = self.projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])
-        adapted = LinearClassifier.from_arrays(classes, coef, intercept)
+        evidence = self._evidence(classes, Labels.of(X, codes, weight), d_grid[i], l2_grid[j])
+        adapted = LinearClassifier.from_arrays(classes, coef, intercept, evidence=evidence)
         adapted.n_features_, adapted.l2_ = d_grid[i], l2_grid[j]
-        labels = Labels.of(X, codes, weight)
-        adapted.keep_evidence(self._evidence(classes, labels, d_grid[i], l2_grid[j]))
         return adapted
 
     def _evidence(self, classes: np.ndarray, labels: Labels, d: int, l2: float) -> Evidence:

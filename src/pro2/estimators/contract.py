@@ -55,7 +55,7 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
             return self
         adapted = self.adapt(take_rows(X, target), y[target], sample_weight=take_rows(weight, target))
         self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
-        self.keep_evidence(adapted)
+        self._evidence, self._report = adapted._evidence, adapted._report
         return self
 
     def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
@@ -79,7 +79,7 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         """The source head as the classifier of this object."""
         head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
         self.coef_, self.intercept_ = head.coef_, head.intercept_
-        self.drop_evidence()
+        self._evidence = self._report = None  # those of an earlier adaptation
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError

@@ -45,18 +45,6 @@ class ReportMixin:
     def report_(self, report: AdaptationReport) -> None:
         self._report, self._evidence = report, None
 
-    def keep_evidence(self, evidence: Any) -> None:
-        """Of an adaptation: what it rests on, or another classifier that has it."""
-        self.drop_evidence()
-        if isinstance(evidence, ReportMixin):
-            self._evidence, self._report = evidence._evidence, evidence._report
-        else:
-            self._evidence = evidence
-
-    def drop_evidence(self) -> None:
-        """The classifier is no longer that of an adaptation."""
-        self._evidence = self._report = None
-
     def __getstate__(self) -> Any:
         if self._evidence is not None:
             self.report_  # noqa: B018  the report is small and plain, the evidence is neither
@@ -114,9 +102,15 @@ class LinearClassifier(AffineMixin, BaseEstimator):
     """
 
     @classmethod
-    def from_arrays(cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False) -> LinearClassifier:
-        """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more."""
+    def from_arrays(
+        cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False, evidence: Evidence | None = None
+    ) -> LinearClassifier:
+        """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more.
+
+        `evidence` is what an adaptation rests on, for its report.
+        """
         self = cls()
+        self._evidence = evidence
         xp = array_namespace(coef)
         self.classes_ = np.asarray(classes)
         self.coef_ = coef[None, :] if coef.ndim == 1 else coef

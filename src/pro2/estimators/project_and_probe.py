@@ -255,13 +255,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         return self.priors_
 
     def _adapt(
-        self,
-        X: Array,
-        codes: Array,
-        weight: Array | None,
-        X_val: Any = None,
-        y_val: Any = None,
-        X_unlabeled: Any = None,
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any
     ) -> LinearClassifier:
         val = self._validation(X_val, y_val)
         U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
