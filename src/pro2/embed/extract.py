@@ -16,7 +16,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write, check_target, discard_stale
 from pro2.embed.images import MAX_PIXELS
-from pro2.embed.parts import RULES, Parts, Shard, differences, locked
+from pro2.embed.parts import RULES, Parts, Shard, changed_entries, locked
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
 from pro2.embed.spec import Backbone
@@ -97,7 +97,7 @@ def extract(
     force : bool
         Replace an existing table, and discard unfinished work of a different run.
     engine : callable
-        What computes shards: this process by default, or `ray_engine.embed_shards`.
+        What computes shards: this process by default, or `ray_engine.ray_shards`.
     progress : callable, optional
         Called with a `Progress` after each shard.
     """
@@ -186,7 +186,7 @@ def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extrac
         table = EmbeddingTable.open(path)
         earlier = table.provenance.get("job")
         rules = frozenset() if table.provenance.get("n_skipped") else RULES  # where no row was left out, any rules do
-        if isinstance(earlier, dict) and not differences(earlier, job, rules):
+        if isinstance(earlier, dict) and not changed_entries(earlier, job, rules):
             return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
     if not force:
         raise ValueError(

@@ -30,7 +30,7 @@ PER_SHARD = RULES | {"image_files", "n_rows"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def differences(one: dict[str, Any], other: dict[str, Any], but: frozenset[str]) -> list[str]:
+def changed_entries(one: dict[str, Any], other: dict[str, Any], but: frozenset[str]) -> list[str]:
     """Entries in which two jobs differ, those in `but` aside."""
     return sorted(key for key in {*one, *other} - but if one.get(key) != other.get(key))
 
@@ -54,7 +54,7 @@ class Parts:
     def begin(self, force: bool) -> None:
         """Adopt earlier work of the same job; refuse other work, or discard it with `force`."""
         earlier = self._earlier_job()
-        changed = [] if earlier is None else differences(earlier, self.job, PER_SHARD)
+        changed = [] if earlier is None else changed_entries(earlier, self.job, PER_SHARD)
         if changed and not force:
             raise ValueError(
                 f"{self.folder} holds unfinished work of a different run (changed: {', '.join(changed)}); its rows "

@@ -57,7 +57,7 @@ class Labels:
         """FormatError for anything else."""
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "UObiuf":
             raise FormatError(f"{name} is not a row of labels")
-        check_labels(values.tolist(), name)
+        check_distinct(values.tolist(), name)
         if len(values) != sizes.setdefault(self.axis, len(values)):
             raise FormatError(f"{name} has {len(values)} labels instead of {sizes[self.axis]}")
 
@@ -248,7 +248,7 @@ def _check_record(value: Any, kind: Kind, sizes: Sizes) -> None:
     for field in dataclasses.fields(value):
         _check(getattr(value, field.name), field.name, hints[field.name], sizes)
     if "classes" in hints:
-        check_labels(list(value.classes), "classes")
+        check_distinct(list(value.classes), "classes")
         if len(value.classes) != sizes.setdefault("K", len(value.classes)):
             raise FormatError("the moments do not fit the classes")
     for each, rule in kind.holds.items():
@@ -264,7 +264,7 @@ def _check(value: Any, name: str, rule: Rule, sizes: Sizes) -> None:
         check_object(value)
 
 
-def check_labels(items: list[Any], name: str) -> None:
+def check_distinct(items: list[Any], name: str) -> None:
     """All texts or all numbers, none missing, none twice."""
     texts = sum(isinstance(each, str) for each in items)
     numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.schema import MADE_FROM, check_labels
+from pro2.estimators.schema import MADE_FROM, check_distinct
 from pro2.estimators.validation import beside, check_X
 from pro2.linalg import losses
 from pro2.linalg.moments import Array, host
@@ -84,7 +84,7 @@ def _rows(model: Any, X: Any) -> Array:
 def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
     if isinstance(classes, str) or len(classes) < 2:
         raise ValueError(f"classes must be a list of at least two labels, got {classes!r}.")
-    check_labels(np.asarray(classes).tolist(), "classes")
+    check_distinct(np.asarray(classes).tolist(), "classes")
     return np.unique(np.asarray(classes))
 
 
