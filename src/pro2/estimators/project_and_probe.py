@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -118,11 +117,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.unit_rows_ = self.scale == "unit"
         X = self._units(X)
         moments = replace(SourceMoments.from_arrays(X, codes, weight), classes=tuple(self.classes_.tolist()))
-        if self.solver == "krylov":
-            projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
-        else:
-            projections = [self._projection(scale).fit(X, codes, weight) for scale in self._scales()]
-        return self._set_source(moments, projections, SOURCE_ROWS)
+        return self._set_source(moments, SOURCE_ROWS, None if self.solver == "krylov" else (X, codes, weight))
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
@@ -137,8 +132,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.unit_rows_ = self.scale == "unit"
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
-        projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
-        self._set_head(*self._set_source(moments, projections, made_from))
+        self._set_head(*self._set_source(moments, made_from))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -180,11 +174,11 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if not isinstance(self._family, PriorFamily):
             raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
 
-    def _set_source(
-        self, moments: SourceMoments, projections: Sequence[Projection], made_from: str
-    ) -> tuple[Array, Array]:
-        self.made_from_ = made_from
-        self.source_moments_, self.projection_ = moments, projections[0]
+    def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
+        """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
+        new = [self._projection(scale) for scale in self._scales()]
+        projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
+        self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
         self.priors_ = tuple(
             SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
             for p, name in zip(projections, self._scales())
