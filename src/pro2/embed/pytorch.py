@@ -143,7 +143,7 @@ def run_module(module: torch.nn.Module, batch: np.ndarray, device: str) -> np.nd
 
 
 def width_of(module: torch.nn.Module, prepare: Callable[[Image], np.ndarray]) -> int:
-    """How many features a network gives: nothing tells but an image."""
+    """How many features a network gives; only a trial with an image tells."""
     return int(run_module(module.eval(), prepare(_grey_image())[None], "cpu").shape[1])
 
 

@@ -60,7 +60,7 @@ def ray_shards(
                 **({"num_gpus": 1} if gpu else {"num_cpus": cpus_per_worker}),
             )
             for row in rows.iter_rows():
-                found = pickle.loads(row["shard"])
+                found = pickle.loads(row["shard"])  # from our own workers, never from a file
                 if isinstance(found, ValueError):
                     raise found
                 yield found

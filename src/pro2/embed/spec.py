@@ -167,7 +167,7 @@ def imported(module: str, otherwise: str) -> Any:
 
 
 def one_line(error: Exception, length: int = 200) -> str:
-    """What an error says, without its line breaks and not at any length."""
+    """What an error says, in one line of at most `length` characters."""
     return " ".join(str(error).split())[:length]
 
 

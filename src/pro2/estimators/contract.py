@@ -139,6 +139,6 @@ def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:
     """Some rows of X, in its namespace and on its device; None of None."""
-    if X is None or is_numpy_array(X):
-        return None if X is None else X[rows]
-    return array_namespace(X).take(X, beside(rows, X), axis=0)
+    if X is None:
+        return None
+    return X[rows] if is_numpy_array(X) else array_namespace(X).take(X, beside(rows, X), axis=0)

@@ -109,7 +109,7 @@ def evaluate(
 
 
 def wilson(n_hits: int, n: int, confidence: float = 0.95) -> Estimate:
-    """Share of hits with Wilson's interval."""
+    """Share of hits with Wilson's score interval, which keeps inside [0, 1] also for few rows."""
     from scipy.special import ndtri
 
     share = n_hits / n
