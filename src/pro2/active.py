@@ -20,7 +20,7 @@ from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import unit_rows
-from pro2.estimators.validation import check_X, like_model
+from pro2.estimators.validation import beside, check_X
 from pro2.linalg.moments import host
 from pro2.linalg.priors import Member, SourcePrior
 
@@ -132,7 +132,7 @@ def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
     total, ranked = np.zeros((len(X), len(X))), float(np.mean(family.ranked))
     for prior in priors:
         # rows are computed where the model lives
-        rows = like_model(X.astype(np.float64), prior.scale)
+        rows = beside(X.astype(np.float64), prior.scale)
         xp = array_namespace(rows)
         Z = prior.rows(rows, prior.gain(rows, xp.ones_like(rows[:, 0])))
         A = host(prior.features(Z, ranked))

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.embed.spec import file_digest
+from pro2.embed.spec import file_digest, imported, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ class Session:
     """
 
     def __init__(self, path: Path, device: str = "cpu") -> None:
-        ort = _import_onnxruntime()
+        ort = imported("onnxruntime", "onnxruntime is not installed; run: pip install 'pro2[lite]'")
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = _threads()
@@ -51,9 +51,7 @@ class Session:
         try:
             self._session = ort.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # ONNX Runtime has one exception class for each status code
-            raise ValueError(
-                f"{path} cannot be opened by ONNX Runtime: {' '.join(str(error).split())[:200]}"
-            ) from error
+            raise ValueError(f"{path} cannot be opened by ONNX Runtime: {one_line(error)}") from error
         self.engine = "onnxruntime-cuda" if provider.startswith("CUDA") else "onnxruntime-cpu"
         self._input = self._session.get_inputs()[0].name
         self.takes_pixels = self._session.get_inputs()[0].type == "tensor(uint8)"
@@ -140,7 +138,7 @@ def export(module: torch.nn.Module, sample: np.ndarray, path: Path) -> None:
                 module, (batch,), path, dynamo=True, dynamic_shapes=dynamic, external_data=False, verbose=False
             )
     except Exception as error:
-        raise ExportError(f"torch.onnx.export failed: {' '.join(str(error).split())[:300]}") from error
+        raise ExportError(f"torch.onnx.export failed: {one_line(error, 300)}") from error
 
 
 @contextlib.contextmanager
@@ -194,11 +192,3 @@ def _cache_path(module: torch.nn.Module, sample: np.ndarray, identity: str) -> P
     parts = [identity, str(sample.shape), str(sample.dtype), repr(module), *versions]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
     return cache_folder() / "onnx" / f"{key}.onnx"
-
-
-def _import_onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ImportError("onnxruntime is not installed; run: pip install 'pro2[lite]'") from None
-    return onnxruntime

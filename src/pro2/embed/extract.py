@@ -16,7 +16,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write, check_target, discard_stale
 from pro2.embed.images import MAX_PIXELS
-from pro2.embed.parts import RULES, Parts, Shard, locked, same_job
+from pro2.embed.parts import RULES, Parts, Shard, changed_entries, locked
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
 from pro2.embed.spec import Backbone
@@ -44,6 +44,10 @@ class Progress:
         return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
 
 
+Tell = Callable[[Progress], None]
+Markers = dict[int, dict[str, Any]]  # of finished shards, by number
+
+
 @dataclasses.dataclass(frozen=True)
 class Extraction:
     """What a run left behind: the table's file, its rows, and the rows left out with the reason for each."""
@@ -66,7 +70,7 @@ def extract(
     max_pixels: int = MAX_PIXELS,
     force: bool = False,
     engine: Engine = embed_shards,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Tell | None = None,
 ) -> Extraction:
     """Embed every image or text and write one table.
 
@@ -93,7 +97,7 @@ def extract(
     force : bool
         Replace an existing table, and discard unfinished work of a different run.
     engine : callable
-        What computes shards: this process by default, or `ray_engine.embed_shards`.
+        What computes shards: this process by default, or `ray_engine.ray_shards`.
     progress : callable, optional
         Called with a `Progress` after each shard.
     """
@@ -114,8 +118,7 @@ def extract(
         if complete is None:
             parts.begin(force)
             markers, resumed = _run(parts, images, backbone, plan, engine, progress)
-            complete = _finish(parts, markers, images, backbone, job, path, force)
-            complete = dataclasses.replace(complete, resumed=resumed)
+            complete = dataclasses.replace(_finish(parts, markers, images, backbone, path, force), resumed=resumed)
         parts.remove()
     return complete
 
@@ -182,7 +185,8 @@ def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extrac
     with contextlib.suppress(ValueError):
         table = EmbeddingTable.open(path)
         earlier = table.provenance.get("job")
-        if earlier == job or (not table.provenance.get("n_skipped") and same_job(earlier, job, RULES)):
+        rules = frozenset() if table.provenance.get("n_skipped") else RULES  # where no row was left out, any rules do
+        if isinstance(earlier, dict) and not changed_entries(earlier, job, rules):
             return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
     if not force:
         raise ValueError(
@@ -193,13 +197,8 @@ def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extrac
 
 
 def _run(
-    parts: Parts,
-    images: Images,
-    backbone: Backbone,
-    plan: Plan,
-    engine: Engine,
-    progress: Callable[[Progress], None] | None,
-) -> tuple[dict[int, dict[str, Any]], int]:
+    parts: Parts, images: Images, backbone: Backbone, plan: Plan, engine: Engine, progress: Tell | None
+) -> tuple[Markers, int]:
     """Compute what is missing; returns all markers and the number of rows that were already there."""
     markers = {index: each for index, each in parts.finished().items() if _is_current(each, images, plan)}
     resumed = done = sum(marker["stop"] - marker["start"] for marker in markers.values())
@@ -227,15 +226,7 @@ def _is_current(marker: dict[str, Any], images: Images, plan: Plan) -> bool:
     return marker.get("files") == wanted["files"] and (same_rules or not marker["skipped"])
 
 
-def _finish(
-    parts: Parts,
-    markers: dict[int, dict[str, Any]],
-    images: Images,
-    backbone: Backbone,
-    job: dict[str, Any],
-    path: Path,
-    force: bool,
-) -> Extraction:
+def _finish(parts: Parts, markers: Markers, images: Images, backbone: Backbone, path: Path, force: bool) -> Extraction:
     """Write the side file, then the table; each appears complete or not at all."""
     skipped = {int(row): why for marker in markers.values() for row, why in marker["skipped"].items()}
     kept = np.asarray([row not in skipped for row in range(len(images))])
@@ -244,7 +235,7 @@ def _finish(
             f"none of the {len(images)} {kind_of(images)} could be embedded, e.g. {images.place(0)}: {skipped[0]}"
         )
     width = max(marker["width"] for marker in markers.values())
-    provenance = {**_provenance(backbone, job), "n_skipped": len(skipped)}
+    provenance = {**_provenance(backbone, parts.job), "n_skipped": len(skipped)}
     columns = {name: np.asarray(values)[kept] for name, values in images.columns.items()}
     try:
         _write_skipped(path, images, skipped)

@@ -58,6 +58,8 @@ def decode(content: bytes, max_pixels: int = MAX_PIXELS) -> Image:
     ImageError
         With the reason, for everything that cannot be decoded.
     """
+    from PIL import UnidentifiedImageError
+
     if not content:
         raise ImageError("the file is empty")
     try:
@@ -66,14 +68,18 @@ def decode(content: bytes, max_pixels: int = MAX_PIXELS) -> Image:
         raise
     except MemoryError:
         raise ImageError("not enough memory to decode it") from None
+    except UnidentifiedImageError as error:
+        raise ImageError("not an image of a known format") from error
     except Exception as error:  # decoders raise whatever a damaged file leads them to
-        raise ImageError(_reason(error)) from error
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ImageError(f"it cannot be decoded ({text})") from error
 
 
 def _decode(content: bytes, max_pixels: int) -> Image:
     from PIL import Image as pil
 
-    with pil.open(io.BytesIO(content), formats=_installed_formats()) as image:
+    pil.init()
+    with pil.open(io.BytesIO(content), formats=[name for name in FORMATS if name in pil.OPEN]) as image:
         pixels = image.width * image.height
         if pixels > max_pixels:
             raise ImageError(
@@ -84,13 +90,6 @@ def _decode(content: bytes, max_pixels: int) -> Image:
             raise ImageError(f"it has no pixels ({image.width}x{image.height})")
         image.load()
         return _to_rgb(_upright(image))
-
-
-def _installed_formats() -> list[str]:
-    from PIL import Image as pil
-
-    pil.init()
-    return [name for name in FORMATS if name in pil.OPEN]
 
 
 def _upright(image: Image) -> Image:
@@ -124,12 +123,3 @@ def _from_integers(image: Image) -> Image:
     if values.min() < 0 or values.max() > 65535:
         raise ImageError(f"its values run from {values.min()} to {values.max()}; expected 16 bits (0 to 65535)")
     return pil.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
-
-
-def _reason(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known format"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"it cannot be decoded ({text})"

@@ -78,9 +78,6 @@ class ArrowImages:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @cached_property
     def _table(self) -> Any:
         import pyarrow as pa

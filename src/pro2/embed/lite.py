@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pro2.embed.pytorch import TorchBackbone, WithPixels
+from pro2.embed.pytorch import TorchBackbone, WithPixels, folded
 from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest
 
 LAYERS = ("penultimate", "logits")
@@ -133,15 +133,9 @@ def _convolution(
     depthwise: bool = False,
     activate: bool = True,
 ) -> tuple[torch.nn.Module, int]:
-    """One convolution with its batch norm folded in: w' = w g / sqrt(v + e), b' = beta - m g / sqrt(v + e)."""
-    weight = state[f"{convolution}.weight"]
-    gain = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + _EPSILON)
-    out_channels, in_channels, kernel, _ = weight.shape
-    groups = out_channels if depthwise else 1
-    layer = torch.nn.Conv2d(in_channels * groups, out_channels, kernel, stride, groups=groups)
-    layer.weight = torch.nn.Parameter(weight * gain.reshape(-1, 1, 1, 1))
-    layer.bias = torch.nn.Parameter(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * gain)
-    # TensorFlow's SAME padding: the odd pixel goes to the right and to the bottom
+    """A convolution with its batch norm, padded as TensorFlow does (SAME): the odd pixel goes right and down."""
+    out_channels, *_, kernel = state[f"{convolution}.weight"].shape
+    layer = folded(state, convolution, norm, _EPSILON, stride=stride, groups=out_channels if depthwise else 1)
     out_size = -(-size // stride)
     total = max((out_size - 1) * stride + kernel - size, 0)
     before, after = total // 2, total - total // 2

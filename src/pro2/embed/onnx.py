@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -86,11 +86,7 @@ def read_preprocessing(path: Path) -> tuple[Preprocessing, dict[str, str]]:
     for key, choices in _CHOICES.items():
         if extra[key] not in choices:
             raise ValueError(f"{key}={extra[key]!r} in {beside} is not known; choose one of {', '.join(choices)}")
-    return Preprocessing(**_typed(found)), extra
-
-
-def _typed(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+    return Preprocessing(**found), extra
 
 
 def pooled(features: np.ndarray, pooling: str, layout: str = "nchw") -> np.ndarray:

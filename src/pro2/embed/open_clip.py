@@ -5,14 +5,12 @@ open_clip looks for weights by its own rules: its cache first, the hub when onli
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from pro2.embed.pytorch import TorchBackbone, state_digest
-from pro2.embed.spec import Name, Spec, choose_layer
+from pro2.embed.pytorch import TorchBackbone, state_digest, width_of
+from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -23,22 +21,26 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbo
     architecture, _, weights = name.model.partition("/")
     if not weights:
         raise ValueError(f"backbone {name}: expected open_clip:ARCHITECTURE/WEIGHTS, e.g. open_clip:ViT-L-14/openai")
-    open_clip = _import_open_clip()
+    open_clip = imported(
+        "open_clip", "this backbone needs open_clip, which brings torchvision; run: pip install open_clip_torch"
+    )
     try:
         model, _, transform = open_clip.create_model_and_transforms(architecture, pretrained=weights)
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise OSError(
-            f'open_clip cannot load {name.model} ({reason}); online, run: python -c "import open_clip; '
+            f'open_clip cannot load {name.model} ({one_line(error)}); online, run: python -c "import open_clip; '
             f"open_clip.create_model_and_transforms('{architecture}', pretrained='{weights}')\" "
             "(or hf download its repository)"
         ) from error
     tower, layer = _with_layer(name, model.visual.eval())
-    prepare = partial(_prepare, transform)
+
+    def prepare(image: Image) -> np.ndarray:
+        return np.asarray(transform(image), dtype=np.float32)
+
     spec = Spec(
         f"open_clip:{name.model}@{layer}",
         layer,
-        _width(tower, prepare),
+        width_of(tower, prepare),
         {"transform": " ".join(str(transform).split())},
         "model",
         "see the model's card",
@@ -54,24 +56,3 @@ def _with_layer(name: Name, tower: Any) -> tuple[Any, str]:
     if layer == "penultimate":
         tower.proj = None
     return tower, layer
-
-
-def _prepare(transform: Any, image: Image) -> np.ndarray:
-    return np.asarray(transform(image), dtype=np.float32)
-
-
-def _width(tower: Any, prepare: Any) -> int:
-    from PIL import Image as pil
-
-    with torch.inference_mode():
-        return int(tower(torch.from_numpy(prepare(pil.new("RGB", (32, 32)))[None])).shape[1])
-
-
-def _import_open_clip() -> Any:
-    try:
-        import open_clip
-    except ImportError:
-        raise ImportError(
-            "this backbone needs open_clip, which brings torchvision; run: pip install open_clip_torch"
-        ) from None
-    return open_clip

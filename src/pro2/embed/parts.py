@@ -30,9 +30,9 @@ PER_SHARD = RULES | {"image_files", "n_rows"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def same_job(one: Any, other: dict[str, Any], but: frozenset[str]) -> bool:
-    """Whether two jobs agree in everything but those entries."""
-    return isinstance(one, dict) and all(one.get(key) == other.get(key) for key in {*one, *other} - but)
+def changed_entries(one: dict[str, Any], other: dict[str, Any], but: frozenset[str]) -> list[str]:
+    """Entries in which two jobs differ, those in `but` aside."""
+    return sorted(key for key in {*one, *other} - but if one.get(key) != other.get(key))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +54,13 @@ class Parts:
     def begin(self, force: bool) -> None:
         """Adopt earlier work of the same job; refuse other work, or discard it with `force`."""
         earlier = self._earlier_job()
-        if earlier is not None and not same_job(earlier, self.job, PER_SHARD):
-            if not force:
-                names = {*earlier, *self.job} - PER_SHARD
-                changed = ", ".join(sorted(name for name in names if earlier.get(name) != self.job.get(name)))
-                raise ValueError(
-                    f"{self.folder} holds unfinished work of a different run (changed: {changed}); its rows cannot be "
-                    "used here: repeat the earlier call to finish it, or discard it with force=True"
-                )
+        changed = [] if earlier is None else changed_entries(earlier, self.job, PER_SHARD)
+        if changed and not force:
+            raise ValueError(
+                f"{self.folder} holds unfinished work of a different run (changed: {', '.join(changed)}); its rows "
+                "cannot be used here: repeat the earlier call to finish it, or discard it with force=True"
+            )
+        if changed:
             self._discard()
         content = {**self.job, "n_rows": self.n_rows}
         _write_file(self.folder / "job.json", json.dumps(content, sort_keys=True, indent=1).encode())

@@ -7,7 +7,8 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def embed_shards(
         try:
             done: list[tuple[np.ndarray, dict[int, str]]] = []
             for shard, rows, prepared in _prepared(pool, images, backbone, plan, batches):
-                done.append(_embed_batch(images, backbone, plan, rows, prepared))
+                done.append(_embed_batch(images, backbone, plan, rows, list(prepared)))
                 if rows.stop == plan.rows(shard).stop:
                     yield _shard(shard, plan, done)
                     done = []
@@ -82,20 +83,14 @@ def decoding_threads() -> int:
 
 def _prepared(
     pool: ThreadPoolExecutor, images: Images, backbone: Backbone, plan: Plan, batches: Iterator[tuple[int, range]]
-) -> Iterator[tuple[int, range, list[Prepared]]]:
-    """Keep `_AHEAD` batches in the pool and hand them out in order."""
-    queue: collections.deque[tuple[int, range, list[Future[Prepared]]]] = collections.deque()
+) -> Iterator[tuple[int, range, Iterator[Prepared]]]:
+    """Keep `_AHEAD` batches in the pool, which begins with them at once, and hand them out in order."""
+    queue: collections.deque[tuple[int, range, Iterator[Prepared]]] = collections.deque()
     for shard, rows in batches:
-        queue.append((shard, rows, [pool.submit(_prepare, images, backbone, plan, row) for row in rows]))
+        queue.append((shard, rows, pool.map(partial(_prepare, images, backbone, plan), rows)))
         if len(queue) > _AHEAD:
-            yield _collected(queue.popleft())
-    while queue:
-        yield _collected(queue.popleft())
-
-
-def _collected(entry: tuple[int, range, list[Future[Prepared]]]) -> tuple[int, range, list[Prepared]]:
-    shard, rows, futures = entry
-    return shard, rows, [future.result() for future in futures]
+            yield queue.popleft()
+    yield from queue
 
 
 def _prepare(images: Images, backbone: Backbone, plan: Plan, row: int) -> Prepared:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pro2.embed.preprocess import crop_square
-from pro2.embed.spec import Preprocessing, Spec
+from pro2.embed.spec import Preprocessing, Spec, check_choice
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -83,8 +83,7 @@ class TorchBackbone:
         device: str = "auto",
         runtime: str = "auto",
     ) -> None:
-        if runtime not in RUNTIMES:
-            raise ValueError(f"runtime={runtime!r} is not known; choose one of {', '.join(RUNTIMES)}")
+        check_choice("runtime", runtime, RUNTIMES)
         self.spec = spec
         self.weights = weights
         self._prepare = prepare
@@ -143,10 +142,28 @@ def run_module(module: torch.nn.Module, batch: np.ndarray, device: str) -> np.nd
     return features
 
 
+def width_of(module: torch.nn.Module, prepare: Callable[[Image], np.ndarray]) -> int:
+    """How many features a network gives; only a trial with an image tells."""
+    return int(run_module(module.eval(), prepare(_grey_image())[None], "cpu").shape[1])
+
+
 def _grey_image() -> Image:
     from PIL import Image as pil
 
     return pil.new("RGB", (64, 64), (127, 127, 127))
+
+
+def folded(
+    state: dict[str, torch.Tensor], convolution: str, norm: str, epsilon: float, **options: Any
+) -> torch.nn.Conv2d:
+    """One convolution with its batch norm folded in: w' = w g / sqrt(v + e), b' = beta - m g / sqrt(v + e)."""
+    weight = state[f"{convolution}.weight"].float()
+    gain = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + epsilon)
+    out_channels, in_channels, kernel, _ = weight.shape
+    layer = torch.nn.Conv2d(in_channels * options.get("groups", 1), out_channels, kernel, **options)
+    layer.weight = torch.nn.Parameter(weight * gain.reshape(-1, 1, 1, 1))
+    layer.bias = torch.nn.Parameter(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * gain)
+    return layer
 
 
 def state_digest(module: torch.nn.Module) -> str:

@@ -1,7 +1,7 @@
 """One string names a backbone: `[runtime:]model[@layer]`.
 
 Names without a runtime are registered here, by `register_backbone`, or by an installed package through the entry
-point group `pro2.embed` (entry name = backbone name, value = a factory).
+point group `pro2.backbones` (entry name = backbone name, value = a factory).
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ from pro2.embed.spec import Backbone, Name, parse_name
 Factory = Callable[[Name, str, str], Backbone]
 F = TypeVar("F", bound=Factory)
 
-# Runtimes take any model of theirs; each module has load(name, device, runtime).
-RUNTIMES = {
-    "transformers": "pro2.embed.transformers",
-    "timm": "pro2.embed.timm",
-    "open_clip": "pro2.embed.open_clip",
-    "onnx": "pro2.embed.onnx",
-    "sentence-transformers": "pro2.embed.sentence_transformers",
-    "resnet": "pro2.embed.resnet",
-}
+# Runtimes take any model of theirs; each is a module in this folder, with load(name, device, runtime).
+RUNTIMES = ("transformers", "timm", "open_clip", "onnx", "sentence-transformers", "resnet")
 
 # The paper's five. It prints CLIP ViT-L/16 with 1024 features: that is ViT-L/14 before CLIP's projection.
 ALIASES = {
@@ -36,8 +29,7 @@ ALIASES = {
     "resnet50-swav": "resnet:resnet50-swav",
 }
 
-_BUILT_IN = {f"efficientnet-lite{size}": "pro2.embed.lite:load" for size in (0, 1, 2)}
-_BUILT_IN["minilm"] = "pro2.embed.encoders:load_minilm"
+_BUILT_IN = {f"efficientnet-lite{size}": "lite:load" for size in (0, 1, 2)} | {"minilm": "encoders:load_minilm"}
 _REGISTERED: dict[str, Factory] = {}
 _GROUP = "pro2.backbones"
 _OPTIONAL = ("torch", "PIL")
@@ -100,7 +92,7 @@ def _factory(wanted: Name, text: str) -> Factory:
     if wanted.runtime:
         if wanted.runtime not in RUNTIMES:
             raise ValueError(f"backbone {text!r}: no runtime {wanted.runtime!r}; choose one of {', '.join(RUNTIMES)}")
-        return _load_from(RUNTIMES[wanted.runtime])
+        return _load_from(f"{wanted.runtime.replace('-', '_')}:load")
     if wanted.model in _BUILT_IN:
         return _load_from(_BUILT_IN[wanted.model])
     if wanted.model in _REGISTERED:
@@ -113,7 +105,7 @@ def _factory(wanted: Name, text: str) -> Factory:
 def _load_from(place: str) -> Factory:
     try:
         module, _, factory = place.partition(":")
-        return cast(Factory, getattr(importlib.import_module(module), factory or "load"))
+        return cast(Factory, getattr(importlib.import_module(f"pro2.embed.{module}"), factory))
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise

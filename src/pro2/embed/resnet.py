@@ -13,11 +13,10 @@ from pathlib import Path
 import torch
 
 from pro2.embed.cpu_engine import cache_folder
-from pro2.embed.pytorch import TorchBackbone, WithPixels
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest
+from pro2.embed.pytorch import TorchBackbone, WithPixels, folded
+from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest, one_line
 
 _EPSILON = 1e-5
-_BLOCKS = (1, 2, 3, 4)
 _PIXELS = Preprocessing(
     224,
     256,
@@ -95,8 +94,7 @@ def read_state(path: Path) -> State:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many kinds for a file that is none of its own
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is not a weight file that can be read safely: {reason}") from error
+        raise ValueError(f"{path} is not a weight file that can be read safely: {one_line(error)}") from error
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
     plain = {key.removeprefix("module."): value for key, value in state.items() if isinstance(value, torch.Tensor)}
     if "conv1.weight" not in plain or "layer4.0.conv1.weight" not in plain:
@@ -111,7 +109,7 @@ def build(state: State) -> torch.nn.Module:
         torch.nn.ReLU(),
         torch.nn.MaxPool2d(3, 2, 1),
     ]
-    for stage in _BLOCKS:
+    for stage in (1, 2, 3, 4):
         index = 0
         while f"layer{stage}.{index}.conv1.weight" in state:
             layers.append(_Block(state, f"layer{stage}.{index}", 2 if stage > 1 and index == 0 else 1))
@@ -142,14 +140,8 @@ class _Block(torch.nn.Module):
 
 
 def _convolution(state: State, convolution: str, norm: str, stride: int = 1) -> torch.nn.Module:
-    """One convolution with its batch norm folded in: w' = w g / sqrt(v + e), b' = beta - m g / sqrt(v + e)."""
-    weight = state[f"{convolution}.weight"].float()
-    gain = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + _EPSILON)
-    out_channels, in_channels, kernel, _ = weight.shape
-    layer = torch.nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2)
-    layer.weight = torch.nn.Parameter(weight * gain.reshape(-1, 1, 1, 1))
-    layer.bias = torch.nn.Parameter(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * gain)
-    return layer
+    padding = state[f"{convolution}.weight"].shape[-1] // 2
+    return folded(state, convolution, norm, _EPSILON, stride=stride, padding=padding)
 
 
 def _last_norm(state: State) -> torch.Tensor:

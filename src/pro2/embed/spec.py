@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import re
 from pathlib import Path
@@ -54,10 +55,10 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if self.size < 1 or self.resize < self.size:
             raise ValueError(f"preprocessing needs 1 <= size <= resize; got size={self.size}, resize={self.resize}")
-        _one_of("rule", self.rule, ("shorter", "squash"))
-        _one_of("interpolation", self.interpolation, INTERPOLATIONS)
-        _one_of("channels", self.channels, ("rgb", "bgr"))
-        _one_of("rounding", self.rounding, ("nearest", "torchvision"))
+        check_choice("rule", self.rule, ("shorter", "squash"))
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("channels", self.channels, ("rgb", "bgr"))
+        check_choice("rounding", self.rounding, ("nearest", "torchvision"))
         for field in ("mean", "std"):
             values = tuple(float(v) for v in getattr(self, field))
             if len(values) != 3 or not all(np.isfinite(values)) or (field == "std" and min(values) <= 0):
@@ -65,7 +66,8 @@ class Preprocessing:
             object.__setattr__(self, field, values)
 
 
-def _one_of(argument: str, found: str, expected: tuple[str, ...]) -> None:
+def check_choice(argument: str, found: str, expected: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of those expected, and list them."""
     if found not in expected:
         raise ValueError(f"{argument}={found!r} is not known; choose one of {', '.join(expected)}")
 
@@ -154,6 +156,19 @@ def choose_layer(name: Name, layers: tuple[str, ...]) -> str:
     if name.layer is not None and name.layer not in layers:
         raise ValueError(f"backbone {name} has no layer {name.layer!r}; choose one of @{', @'.join(layers)}")
     return name.layer or layers[0]
+
+
+def imported(module: str, otherwise: str) -> Any:
+    """A package that need not be installed; where it is not, `otherwise` says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ImportError(otherwise) from None
+
+
+def one_line(error: Exception, length: int = 200) -> str:
+    """What an error says, in one line of at most `length` characters."""
+    return " ".join(str(error).split())[:length]
 
 
 def file_digest(path: Path) -> str:

@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer
+from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, imported, one_line
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Create the model without its classifier and read its preprocessing off its configuration."""
-    timm = _import_timm()
+    needs = "this backbone needs timm, which brings torchvision; run: pip install timm"
+    timm, data = imported("timm", needs), imported("timm.data", needs)
     layer = choose_layer(name, ("penultimate",))
     try:
         model = timm.create_model(name.model, pretrained=True, num_classes=0).eval()
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise OSError(
-            f"timm cannot load {name.model} ({reason}); online, run: hf download timm/{name.model}"
+            f"timm cannot load {name.model} ({one_line(error)}); online, run: hf download timm/{name.model}"
         ) from error
-    preprocessing = read_configuration(timm.data.resolve_model_data_config(model))
+    preprocessing = read_configuration(data.resolve_model_data_config(model))
     module = WithPixels(model, preprocessing)
     spec = Spec(
         f"timm:{name.model}@{layer}",
@@ -48,16 +48,7 @@ def read_configuration(found: dict[str, Any]) -> Preprocessing:
         resize=max(height, int(height / (found.get("crop_pct") or 0.875))),
         rule="squash" if mode == "squash" else "shorter",
         interpolation=found.get("interpolation") or "bicubic",
-        mean=(mean[0], mean[1], mean[2]),
-        std=(std[0], std[1], std[2]),
+        mean=mean,
+        std=std,
         rounding="torchvision",
     )
-
-
-def _import_timm() -> Any:
-    try:
-        import timm
-        import timm.data
-    except ImportError:
-        raise ImportError("this backbone needs timm, which brings torchvision; run: pip install timm") from None
-    return timm

@@ -7,42 +7,37 @@ model's own processor, always its Pillow version, so that results do not depend 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pro2.embed.processors import split
-from pro2.embed.pytorch import TorchBackbone, WithPixels, run_module, state_digest
-from pro2.embed.spec import Name, Spec, choose_layer
-
-_CLIP_LAYERS = ("penultimate", "projected")
-_TOKEN_LAYERS = ("penultimate", "mean")
+from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest, width_of
+from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Load model and processor, pick the layer, normalise what the model returns to (n, width)."""
-    transformers = _import_transformers()
+    transformers = imported("transformers", "this backbone needs transformers; run: pip install 'pro2[backbones]'")
     with quiet(transformers):
-        config = _from_disk(transformers.AutoConfig, name.model)
+        config = from_disk(transformers.AutoConfig.from_pretrained, name.model)
         kind = "CLIPVisionModelWithProjection" if config.model_type == "clip" else "AutoModel"
         model = _load_model(getattr(transformers, kind), name.model)
-        processor = _from_disk(transformers.AutoImageProcessor, name.model, backend="pil")
+        processor = from_disk(transformers.AutoImageProcessor.from_pretrained, name.model, backend="pil")
         network, layer = _with_layer(name, model, config.model_type)
         prepare, normalisation = split(processor)
     module = network if normalisation is None else WithPixels(network, normalisation)
-    width = _width(module, prepare)
-    local = Path(name.model).expanduser().is_dir()
-    where = Path(name.model).name if local else name.model
+    where, origin = whereabouts(name.model)
     spec = Spec(
         f"transformers:{where}@{layer}",
         layer,
-        width,
+        width_of(module, prepare),
         _facts(processor),
-        pooling="mean" if layer == "mean" else "model",
-        licence="see the model's card",
-        origin="a local folder" if local else f"https://huggingface.co/{name.model}",
+        "mean" if layer == "mean" else "model",
+        "see the model's card",
+        origin,
     )
     return TorchBackbone(spec, module, state_digest(network), prepare, device, runtime)
 
@@ -57,69 +52,52 @@ class _Features(torch.nn.Module):
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Pixel values to features."""
         found = self.model(pixel_values)
+        if self.layer == "projected":  # CLIP's image tower, with its projection into the space shared with text
+            return found.image_embeds
         if self.pooled:
             return found.pooler_output.flatten(1)  # ResNet's is (n, width, 1, 1)
         tokens: torch.Tensor = found.last_hidden_state
         return tokens[:, 1:].mean(dim=1) if self.layer == "mean" else tokens[:, 0]
 
 
-class _Projected(torch.nn.Module):
-    """CLIP's image tower with its projection into the space shared with text."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Pixel values to features."""
-        features: torch.Tensor = self.model(pixel_values).image_embeds
-        return features
-
-
 def _with_layer(name: Name, model: Any, model_type: str) -> tuple[torch.nn.Module, str]:
     if model_type == "clip":
-        layer = choose_layer(name, _CLIP_LAYERS)
-        module = _Projected(model) if layer == "projected" else _Features(model.vision_model, layer, pooled=True)
-        return module, layer
+        layer = choose_layer(name, ("penultimate", "projected"))
+        return _Features(model if layer == "projected" else model.vision_model, layer, pooled=True), layer
     tower = getattr(model, "vision_model", model)  # SigLIP and other pairs of an image and a text tower
     # a vision transformer's own pooler is often untrained; its class token after the last norm is the embedding
     tokens = hasattr(tower, "embeddings") and hasattr(tower.embeddings, "cls_token")
-    layer = choose_layer(name, _TOKEN_LAYERS if tokens else ("penultimate",))
+    layer = choose_layer(name, ("penultimate", "mean") if tokens else ("penultimate",))
     return _Features(tower, layer, pooled=not tokens), layer
 
 
 def _load_model(kind: Any, model: str) -> Any:
     """Weights that the folder lacks would be random numbers: refuse them, except for the unused pooler."""
-    loaded, info = _from_disk(kind, model, output_loading_info=True, dtype=torch.float32)
+    loaded, info = from_disk(kind.from_pretrained, model, output_loading_info=True, dtype=torch.float32)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise ValueError(f"{model} has no weights for {len(missing)} parts, e.g. {missing[0]}; it is not a whole model")
     return loaded.eval()
 
 
-def _from_disk(kind: Any, model: str, **options: Any) -> Any:
+def from_disk(opened: Callable[..., Any], model: str, **options: Any) -> Any:
+    """What `opened` makes of a folder or of a model in the hub cache; one that is not here is not fetched."""
     local = Path(model).expanduser()
-    source = str(local) if local.is_dir() else model
     try:
-        return kind.from_pretrained(source, local_files_only=True, **options)
+        return opened(str(local) if local.is_dir() else model, local_files_only=True, **options)
     except (OSError, ValueError) as error:
-        raise not_here(model, local, error) from error
+        if local.is_dir():
+            raise ValueError(f"{local} cannot be loaded: {one_line(error, 300)}") from error
+        raise OSError(
+            f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
+            f"hf download {model}"
+        ) from error
 
 
-def not_here(model: str, local: Path, error: Exception) -> Exception:
-    """What to say, and to do, about a model that could not be loaded from disk."""
-    if local.is_dir():
-        return ValueError(f"{local} cannot be loaded: {' '.join(str(error).split())[:300]}")
-    return OSError(
-        f"{model} is neither a folder nor in the Hugging Face cache of this machine; fetch it once, online, with: "
-        f"hf download {model}"
-    )
-
-
-def _width(module: torch.nn.Module, prepare: Any) -> int:
-    from PIL import Image as pil
-
-    return int(run_module(module.eval(), prepare(pil.new("RGB", (32, 32)))[None], "cpu").shape[1])
+def whereabouts(model: str) -> tuple[str, str]:
+    """The model's name for a table, and where its weights come from."""
+    local = Path(model).expanduser()
+    return (local.name, "a local folder") if local.is_dir() else (model, f"https://huggingface.co/{model}")
 
 
 def _facts(processor: Any) -> dict[str, Any]:
@@ -141,11 +119,3 @@ def quiet(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def _import_transformers() -> Any:
-    try:
-        import transformers
-    except ImportError:
-        raise ImportError("this backbone needs transformers; run: pip install 'pro2[backbones]'") from None
-    return transformers

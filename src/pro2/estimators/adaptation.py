@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -22,22 +22,14 @@ from pro2.linalg.probes import loo_path
 LARGE_CHANGE = 2.0  # ratio of a feature's variances; between 1 and 2 damping the source head cost as often as it helped
 
 
+@dataclass(frozen=True, eq=False)
 class Default:
     """The default: every prior of the family, weighed by leave-one-out and averaged."""
 
-    def __init__(
-        self,
-        priors: Sequence[SourcePrior],
-        shares: np.ndarray,
-        label_sampling: str,
-        source_head: LinearClassifier | None,
-    ):
-        self.priors, self.shares, self.label_sampling = priors, shares, label_sampling
-        self.source_head = source_head
-
-    def head(self, labels: Labels, others: Array | None = None) -> AveragedHead:
-        """The averaged head; `others` are target rows without a label."""
-        return average_head(self.priors, labels, self._shift(labels), others=others)
+    priors: Sequence[SourcePrior]
+    shares: np.ndarray  # of the classes in the source
+    label_sampling: str
+    source_head: LinearClassifier
 
     def refit(self, labels: Labels, like: AveragedHead) -> tuple[Array, Array]:
         """A head from some of the labels of `like` and the two priors they choose: where many are needed.
@@ -53,30 +45,28 @@ class Default:
         return class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
 
     def adapt(self, classes: np.ndarray, labels: Labels, others: Array | None) -> tuple[LinearClassifier, AveragedHead]:
-        """A classifier with its evidence."""
-        head = self.head(labels, others)
-        adapted = LinearClassifier.from_arrays(classes, head.coef, head.intercept)
+        """A classifier with its evidence, and its head; `others` are target rows without a label."""
+        head = average_head(self.priors, labels, self._shift(labels), others=others)
         members = [
             {"scale": head.members[i][0], **head.members[i][1]._asdict(), "weight": float(head.weights[i]),
              "loo": float(head.loo[i])}
             for i in np.argsort(-head.weights, kind="stable")
         ]  # fmt: skip
         facts = {"members": members, "temperature": head.temperature, "label_sampling": self.label_sampling}
-        source = None if self.source_head is None else (self.source_head.coef_, self.source_head.intercept_)
-        refit = partial(self.refit, like=head)
-        adapted.keep_evidence(
-            Evidence(
-                labels, head.loo_scores, head.shift.shares, head.shift.by_class, refit, facts, self.priors[0], source
-            )
-        )
-        return adapted, head
+        source, refit = (self.source_head.coef_, self.source_head.intercept_), partial(self.refit, like=head)
+        shares, by_class = head.shift.shares, head.shift.by_class
+        evidence = Evidence(labels, head.loo_scores, shares, by_class, refit, facts, self.priors[0], source)
+        return LinearClassifier.from_arrays(classes, head.coef, head.intercept, evidence=evidence), head
 
 
+@dataclass(frozen=True, eq=False)
 class PaperProbe:
     """The paper's method: a probe on the first d ranked features, d and the penalty given or chosen."""
 
-    def __init__(self, projection: Projection, n_features: int | str, l2: float | str, source_head: LinearClassifier):
-        self.projection, self.n_features, self.l2, self.source_head = projection, n_features, l2, source_head
+    projection: Projection
+    n_features: int | str
+    l2: float | str
+    source_head: LinearClassifier
 
     def adapt(
         self, classes: np.ndarray, X: Array, codes: Array, weight: Array | None, val: tuple[Array, Array] | None
@@ -88,10 +78,9 @@ class PaperProbe:
         fit, scores = select(Z, codes, d_grid, l2_grid, len(classes), weight, None, val)
         i, j = best_candidate(scores)
         coef, intercept = self.projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])
-        adapted = LinearClassifier.from_arrays(classes, coef, intercept)
+        evidence = self._evidence(classes, Labels.of(X, codes, weight), d_grid[i], l2_grid[j])
+        adapted = LinearClassifier.from_arrays(classes, coef, intercept, evidence=evidence)
         adapted.n_features_, adapted.l2_ = d_grid[i], l2_grid[j]
-        labels = Labels.of(X, codes, weight)
-        adapted.keep_evidence(self._evidence(classes, labels, d_grid[i], l2_grid[j]))
         return adapted
 
     def _evidence(self, classes: np.ndarray, labels: Labels, d: int, l2: float) -> Evidence:
@@ -125,9 +114,3 @@ def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> 
     coef = head.coef_ * gain
     intercept = head.intercept_ + (head.coef_ - coef) @ raw_centre
     return LinearClassifier.from_arrays(head.classes_, coef, intercept, unit=head.unit_rows_)
-
-
-def as_shares(weight: Any) -> np.ndarray:
-    """Class shares (K,) from class weights."""
-    weight = host(weight)
-    return np.asarray(weight / weight.sum())

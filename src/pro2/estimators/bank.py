@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
-from pro2.estimators.validation import check_X, like_model
+from pro2.estimators.validation import beside, check_X
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import fit_logistic, loo_penalties
@@ -117,8 +117,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         Z = self._features(X, reset=False)
         xp = array_namespace(Z)
-        at = xp.asarray(self._find(target, Z.shape[0]), device=device(Z))
-        coef, intercept = (xp.astype(like_model(a, Z), Z.dtype) for a in (self.coef_, self.intercept_))
+        at = beside(self._find(target, Z.shape[0]), Z)
+        coef, intercept = (xp.astype(beside(a, Z), Z.dtype) for a in (self.coef_, self.intercept_))
         coef, intercept = xp.take(coef, at, axis=0), xp.take(intercept, at, axis=0)
         return xp.sum((Z if intercept.ndim == 1 else Z[:, None, :]) * coef, axis=-1) + intercept
 
@@ -144,7 +144,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             if len(self.targets_) > 1:
                 raise ValueError(f"target is needed: this bank holds {len(self.targets_)} targets.")
             return np.zeros(n_rows, dtype=int)
-        wanted = np.asarray(host(target) if is_array_api_obj(target) else target)
+        wanted = host(target)
         if wanted.ndim and wanted.shape != (n_rows,):
             raise ValueError(f"target has shape {wanted.shape}: one id for all rows, or one for each of {n_rows}.")
         at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
@@ -185,7 +185,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         parts = []
         for group in (scored, self._scored(Z, codes, which, penalties, centres, ~first)):
             for at, heads, offsets, likelihood in group:
-                w = _codes(_responsibility(host(likelihood), self.shares_), Z)
+                w = beside(_responsibility(host(likelihood), self.shares_), Z)
                 parts.append((at, _weighted(w, heads), _weighted(w, offsets)))
         self.coef_, self.intercept_ = _in_order(parts)
 
@@ -207,11 +207,6 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             yield at, heads, offsets, -loss * xp.sum(wb, axis=-1, keepdims=True)
 
 
-def _codes(values: np.ndarray, like: Array) -> Array:
-    """Numbers from the host, where the features are."""
-    return values if is_numpy_array(like) else array_namespace(like).asarray(values, device=device(like))
-
-
 def _weighted(w: Array, values: Array) -> Array:
     """Sum over candidates (axis 1) of values (t, C, ...) with weights (t, C), in the type of the values."""
     xp = array_namespace(values)
@@ -226,7 +221,7 @@ def _in_order(parts: list[tuple[np.ndarray, Array, Array]]) -> tuple[Array, Arra
     order = np.concatenate([at for at, *_ in parts])
     if bool((order[1:] > order[:-1]).all()):
         return coef, intercept
-    back = _codes(np.argsort(order), coef)
+    back = beside(np.argsort(order), coef)
     return xp.take(coef, back, axis=0), xp.take(intercept, back, axis=0)
 
 
@@ -255,7 +250,7 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
     classes = check_classes(y)
-    return classes, _codes(np.searchsorted(classes, y), Z)
+    return classes, beside(np.searchsorted(classes, y), Z)
 
 
 def _values(labels: Array) -> Array:
@@ -277,15 +272,14 @@ def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | 
         if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
             raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
         ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        each = [host(b) if is_array_api_obj(b) else np.asarray(b) for b in y]
-        return array_namespace(*X).concat(list(X)), np.concatenate(each), ids
+        return array_namespace(*X).concat(list(X)), np.concatenate([host(each) for each in y]), ids
     if getattr(X, "ndim", 2) == 3:
         labels: Any = y if is_array_api_obj(y) else np.asarray(y)
         if tuple(labels.shape) != tuple(X.shape[:2]):
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
         return X.reshape(-1, X.shape[2]), labels.reshape(-1), int(X.shape[0])
-    return X, y, None if target is None else np.asarray(host(target) if is_array_api_obj(target) else target)
+    return X, y, None if target is None else host(target)
 
 
 def _batches(
@@ -310,9 +304,9 @@ def _batches(
         for at in _parts(asked[room[asked] == m], int(m), Z, n_classes, copies):
             present = np.arange(m) < size[at][:, None]
             rows = order[np.where(present, start[at][:, None] + np.arange(m), start[at][:, None])]
-            flat = _codes(rows.reshape(-1), Z)
+            flat = beside(rows.reshape(-1), Z)
             some = xp.reshape(xp.take(Z, flat, axis=0), (*rows.shape, p))
-            yield at, some, xp.reshape(xp.take(codes, flat), rows.shape), _codes(present.astype(np.float64), Z)
+            yield at, some, xp.reshape(xp.take(codes, flat), rows.shape), beside(present.astype(np.float64), Z)
 
 
 def _equal_batches(
@@ -325,7 +319,7 @@ def _equal_batches(
         if len(at) == at[-1] - at[0] + 1:
             some, labels = Z[int(at[0]) : int(at[-1]) + 1, ...], codes[int(at[0]) : int(at[-1]) + 1, ...]
         else:
-            some, labels = (xp.take(v, _codes(at, Z), axis=0) for v in (Z, codes))
+            some, labels = (xp.take(v, beside(at, Z), axis=0) for v in (Z, codes))
         yield at, some, labels, xp.ones(labels.shape, dtype=xp.float64, device=device(Z))
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
+from pro2.estimators.validation import beside, check_weight, check_X, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
 
@@ -49,19 +49,19 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
             )
         _, codes = encode(y[source], self.classes_.tolist())
         Xs = X if target is None else take_rows(X, source)
-        coef, intercept = self._fit_source(Xs, like_rows(codes, X), take_rows(weight, source))
+        coef, intercept = self._fit_source(Xs, beside(codes, X), take_rows(weight, source))
         self._set_head(coef, intercept)
         if target is None:
             return self
         adapted = self.adapt(take_rows(X, target), y[target], sample_weight=take_rows(weight, target))
         self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
-        self.keep_evidence(adapted)
+        self._evidence, self._report = adapted._evidence, adapted._report
         return self
 
     def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
         """Probe with labelled target rows; the fitted source model is not changed."""
         check_is_fitted(self, "classes_")
-        X = like_model(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
+        X = beside(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
         codes = self._encode_target(y_target, X, "y_target")
         return self._named(self._adapt(X, codes, check_weight(sample_weight, X), **extra))
 
@@ -73,13 +73,13 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
                 f"{name} has classes {unknown[:5]} that the source does not have ({self.classes_[:10].tolist()}): "
                 f"{self._advice_on_new_classes}."
             )
-        return like_rows(encode(y, self.classes_.tolist())[1], X)
+        return beside(encode(y, self.classes_.tolist())[1], X)
 
     def _set_head(self, coef: Array, intercept: Array) -> None:
         """The source head as the classifier of this object."""
         head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
         self.coef_, self.intercept_ = head.coef_, head.intercept_
-        self.drop_evidence()
+        self._evidence = self._report = None  # those of an earlier adaptation
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError
@@ -125,7 +125,7 @@ def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
     """Row indices of source and target; the target is None when no domain is given or all rows are source."""
     if sample_domain is None:
         return np.arange(n_rows), None
-    domain = np.asarray(host(sample_domain) if hasattr(sample_domain, "__dlpack__") else sample_domain).reshape(-1)
+    domain = host(sample_domain).reshape(-1)
     if len(domain) != n_rows or domain.dtype.kind not in "iuf" or np.any(domain == 0):
         raise ValueError(
             f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
@@ -139,11 +139,6 @@ def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:
     """Some rows of X, in its namespace and on its device; None of None."""
-    return (
-        None if X is None else X[rows] if is_numpy_array(X) else array_namespace(X).take(X, like_rows(rows, X), axis=0)
-    )
-
-
-def like_rows(codes: np.ndarray, X: Array) -> Array:
-    """Integer codes in the namespace and on the device of X."""
-    return codes if is_numpy_array(X) else array_namespace(X).asarray(codes, device=X.device)
+    if X is None:
+        return None
+    return X[rows] if is_numpy_array(X) else array_namespace(X).take(X, beside(rows, X), axis=0)

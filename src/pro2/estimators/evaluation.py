@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,15 +109,19 @@ def evaluate(
 
 
 def wilson(n_hits: int, n: int, confidence: float = 0.95) -> Estimate:
-    """Share of hits with Wilson's score interval (Wilson, 1927), which keeps inside [0, 1] also for few rows."""
+    """Share of hits with Wilson's score interval, which keeps inside [0, 1] also for few rows."""
     from scipy.special import ndtri
 
-    z, p = float(ndtri(0.5 + confidence / 2)), n_hits / n
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # at 0 and n hits the bound is exact, but for rounding
-    low, high = (middle - half) if n_hits else 0.0, (middle + half) if n_hits < n else 1.0
-    return Estimate(p, float(low), float(high), n)
+    share = n_hits / n
+    return Estimate(share, *wilson_interval(share, n, float(ndtri(0.5 + confidence / 2))), n)
+
+
+def wilson_interval(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """Interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1; by default that of 95 %."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
+    # by rounding alone the ends could miss a share of exactly 0 or 1
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -159,13 +165,15 @@ def _calibration(
     loss = -np.log(np.maximum(proba[np.arange(n), codes], np.finfo(float).tiny))
     bins = np.minimum((top * N_BINS).astype(int), N_BINS - 1)
     gap = (predicted == codes) - top
-    draws = int(np.clip(MAX_RESAMPLED / n, 100, N_BOOTSTRAP))
-    eces, losses = np.empty(draws), np.empty(draws)
-    for i in range(draws):
-        weight = np.bincount(rng.integers(0, n, n), minlength=n)
-        eces[i], losses[i] = _ece(bins, gap, weight), weight @ loss / n
+    eces, losses = np.array([(_ece(bins, gap, w), w @ loss / n) for w in resamples(n, rng)]).T
     ece = percentiles(_ece(bins, gap, np.ones(n)), eces, confidence, n)
     return ece, percentiles(float(loss.mean()), losses, confidence, n)
+
+
+def resamples(n: int, rng: np.random.Generator, columns: int = 1) -> Iterator[np.ndarray]:
+    """How often each of n rows is in each bootstrap resample; fewer of them where that is much work."""
+    for _ in range(int(np.clip(MAX_RESAMPLED / (n * columns), 100, N_BOOTSTRAP))):
+        yield np.bincount(rng.integers(0, n, n), minlength=n)
 
 
 def _ece(bins: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> float:

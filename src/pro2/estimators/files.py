@@ -55,8 +55,23 @@ class FileMixin:
 
 def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
     """A fitted estimator or moments as the bytes of a file."""
-    document, tensors = _document(value, provenance)
-    return pack(tensors, {KEY: document})
+    import pro2
+
+    tensors: dict[str, np.ndarray] = {}
+    document = to_document(value, tensors)
+    try:
+        check_object(from_document(document, tensors))  # what cannot come back is not written
+    except FormatError as error:
+        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
+    content: dict[str, Any] = {
+        "format": "pro2",
+        "version": FORMAT_VERSION,
+        "pro2_version": pro2.__version__,
+        "object": document,
+        "provenance": _plain(dict(value.provenance if provenance is None else provenance)),
+    }
+    content["digest"] = _digest(content, tensors)
+    return pack(tensors, {KEY: json.dumps(content, sort_keys=True, allow_nan=False)})
 
 
 def from_bytes(message: bytes, name: str = "message") -> Any:
@@ -115,16 +130,13 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "format_version": document["version"],
         "pro2_version": document["pro2_version"],
         "params": {} if moments else found.get_params(),
-        **({"labels": found.labels_.tolist()} if several else {"classes": _classes(found)}),
+        **({"labels": found.labels_.tolist()} if several else {}),
+        **({} if several else {"classes": list(found.classes if moments else found.classes_.tolist())}),
         "n_features_in": int(found.width if moments else found.n_features_in_),
         "provenance": document["provenance"],
         "digest": document["digest"],
         "tensors": {name: list(values.shape) for name, values in tensors.items()},
     }
-
-
-def _classes(found: Any) -> list[Any]:
-    return list(found.classes) if hasattr(found, "scatter") else found.classes_.tolist()
 
 
 def _origin(model: Any) -> str:
@@ -187,31 +199,6 @@ def _old_moments(metadata: dict[str, str]) -> dict[str, Any]:
     arrays = {name: {"$array": name} for name in ("weight", "mean", "scatter")}
     content = {"$record": "SourceMoments", "fields": {**fields, **arrays}}
     return {"object": content, "provenance": {}, "version": 0, "pro2_version": "0.1.0", "digest": None}
-
-
-def _document(estimator: Any, provenance: Mapping[str, Any] | None) -> tuple[str, dict[str, np.ndarray]]:
-    import pro2
-
-    tensors: dict[str, np.ndarray] = {}
-    content: dict[str, Any] = {
-        "format": "pro2",
-        "version": FORMAT_VERSION,
-        "pro2_version": pro2.__version__,
-        "object": _checked_object(estimator, tensors),
-        "provenance": _plain(dict(estimator.provenance if provenance is None else provenance)),
-    }
-    content["digest"] = _digest(content, tensors)
-    return json.dumps(content, sort_keys=True, allow_nan=False), tensors
-
-
-def _checked_object(value: Any, tensors: dict[str, np.ndarray]) -> Any:
-    """The description of an estimator that `load` will take: what cannot come back is not written."""
-    document = to_document(value, tensors)
-    try:
-        check_object(from_document(document, tensors))
-    except FormatError as error:
-        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
-    return document
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Evidence
-from pro2.estimators.validation import check_X, like_model
+from pro2.estimators.validation import beside, check_X
 from pro2.linalg.losses import affine, probabilities
 from pro2.linalg.moments import Array, host
 
@@ -45,18 +45,6 @@ class ReportMixin:
     def report_(self, report: AdaptationReport) -> None:
         self._report, self._evidence = report, None
 
-    def keep_evidence(self, evidence: Any) -> None:
-        """Of an adaptation: what it rests on, or another classifier that has it."""
-        self.drop_evidence()
-        if isinstance(evidence, ReportMixin):
-            self._evidence, self._report = evidence._evidence, evidence._report
-        else:
-            self._evidence = evidence
-
-    def drop_evidence(self) -> None:
-        """The classifier is no longer that of an adaptation."""
-        self._evidence = self._report = None
-
     def __getstate__(self) -> Any:
         if self._evidence is not None:
             self.report_  # noqa: B018  the report is small and plain, the evidence is neither
@@ -81,7 +69,7 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         check_is_fitted(self, "coef_")
         X = check_X(self, X, reset=False)
         X = unit_rows(X) if self.unit_rows_ else X
-        logits = affine(X, like_model(self.coef_, X), like_model(self.intercept_, X))
+        logits = affine(X, beside(self.coef_, X), beside(self.intercept_, X))
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:
@@ -114,9 +102,15 @@ class LinearClassifier(AffineMixin, BaseEstimator):
     """
 
     @classmethod
-    def from_arrays(cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False) -> LinearClassifier:
-        """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more."""
+    def from_arrays(
+        cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False, evidence: Evidence | None = None
+    ) -> LinearClassifier:
+        """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more.
+
+        `evidence` is what an adaptation rests on, for its report.
+        """
         self = cls()
+        self._evidence = evidence
         xp = array_namespace(coef)
         self.classes_ = np.asarray(classes)
         self.coef_ = coef[None, :] if coef.ndim == 1 else coef

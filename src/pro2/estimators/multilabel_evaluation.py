@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.estimators.evaluation import MAX_RESAMPLED, N_BOOTSTRAP, Estimate, percentiles, wilson
+from pro2.estimators.evaluation import Estimate, percentiles, resamples, wilson
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def evaluate_labels(
         raise ValueError(f"Y has shape {Y.shape}, scores {scores.shape}, for {len(labels)} labels: they must agree.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence}.")
-    draws = _draws(len(Y), len(labels), np.random.default_rng(random_state))
+    draws = np.stack(list(resamples(len(Y), np.random.default_rng(random_state), len(labels))))
     found = [_score(Y[:, t], scores[:, t], draws, confidence) for t in range(len(labels))]
     values = [each.average_precision.value for each, _ in found if each.average_precision is not None]
     mean = None
@@ -72,12 +72,6 @@ def evaluate_labels(
         resampled = np.mean([each for _, each in found if each is not None], axis=0)
         mean = percentiles(float(np.mean(values)), resampled, confidence, len(Y))
     return MultiLabelEvaluation(mean, {str(name): each for name, (each, _) in zip(labels, found)}, confidence)
-
-
-def _draws(n: int, T: int, rng: np.random.Generator) -> np.ndarray:
-    """How often each row is in each resample, (B, n)."""
-    B = int(np.clip(MAX_RESAMPLED / (n * T), 100, N_BOOTSTRAP))
-    return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(B)])
 
 
 def _score(

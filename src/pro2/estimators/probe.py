@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
-from pro2.estimators.contract import check_classes, check_labels, like_rows
+from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.linear import AffineMixin
-from pro2.estimators.validation import LARGEST, check_weight, check_X
+from pro2.estimators.validation import LARGEST, beside, check_weight, check_X
 from pro2.linalg.adamw import adamw_probe
 from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, encode, host
@@ -84,7 +84,7 @@ class Probe(AffineMixin, BaseEstimator):
                 f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
                 "ProjectAndProbe.adapt, which knows the other classes from the source."
             )
-        codes = like_rows(encode(y, self.classes_.tolist())[1], X)
+        codes = beside(encode(y, self.classes_.tolist())[1], X)
         weight = self._weights(y, X, sample_weight)
         val = self._validation(X_val, y_val)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
@@ -104,7 +104,9 @@ class Probe(AffineMixin, BaseEstimator):
         self.intercept_ = xp.reshape(fit.intercept[i, j, ...], (-1,))
         self.n_features_, self.l2_, self.kkt_ = d_grid[i], l2_grid[j], float(fit.kkt[i, j])
         if not bool(fit.converged[i, j]):
-            warn_not_converged(self.kkt_, self.l2_)
+            found = f"relative gradient {self.kkt_:.1e} at l2={self.l2_:.3g}"
+            advice = "Scale the features or raise l2."
+            warnings.warn(f"the probe did not converge: {found}. {advice}", ConvergenceWarning, stacklevel=3)
         return self
 
     def _prior_mean(self, prior_mean: Any, X: Array) -> Array | None:
@@ -154,16 +156,7 @@ class Probe(AffineMixin, BaseEstimator):
             return None
         X_val = check_X(self, X_val, reset=False, name="X_val")
         y_val = check_labels(y_val, X_val.shape[0], "y_val")
-        return X_val, like_rows(encode(y_val, self.classes_.tolist())[1], X_val)
-
-
-def warn_not_converged(kkt: float, l2: float) -> None:
-    """As scikit-learn does."""
-    warnings.warn(
-        f"the probe did not converge: relative gradient {kkt:.1e} at l2={l2:.3g}. Scale the features or raise l2.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )
+        return X_val, beside(encode(y_val, self.classes_.tolist())[1], X_val)
 
 
 def select(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.adaptation import Default, PaperProbe, as_shares, damped_source_head
+from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
 from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
@@ -18,8 +17,7 @@ from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
-from pro2.estimators.validation import check_weight, check_X, like_model, table_rows
-from pro2.linalg import losses
+from pro2.estimators.validation import beside, check_weight, check_X, table_rows
 from pro2.linalg.heads import discriminant_head
 from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import Array, host, is_missing
@@ -117,13 +115,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         self._check_options()
         self.unit_rows_ = self.scale == "unit"
-        X = unit_rows(X) if self.unit_rows_ else X
+        X = self._units(X)
         moments = replace(SourceMoments.from_arrays(X, codes, weight), classes=tuple(self.classes_.tolist()))
-        if self.solver == "krylov":
-            projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
-        else:
-            projections = [self._projection(scale).fit(X, codes, weight) for scale in self._scales()]
-        return self._set_source(moments, projections, SOURCE_ROWS)
+        return self._set_source(moments, SOURCE_ROWS, None if self.solver == "krylov" else (X, codes, weight))
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
@@ -138,8 +132,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.unit_rows_ = self.scale == "unit"
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
-        projections = [self._projection(scale).fit_moments(moments) for scale in self._scales()]
-        self._set_head(*self._set_source(moments, projections, made_from))
+        self._set_head(*self._set_source(moments, made_from))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -149,7 +142,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """
         first = not hasattr(self, "source_moments_")
         X = check_X(self, X, reset=first)
-        X = X if first else like_model(X, self.source_moments_.mean)
+        X = X if first else beside(X, self.source_moments_.mean)
         y = check_labels(y, X.shape[0])
         unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.asarray(classes).tolist()), key=str)
         if unknown:
@@ -181,11 +174,11 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if not isinstance(self._family, PriorFamily):
             raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
 
-    def _set_source(
-        self, moments: SourceMoments, projections: Sequence[Projection], made_from: str
-    ) -> tuple[Array, Array]:
-        self.made_from_ = made_from
-        self.source_moments_, self.projection_ = moments, projections[0]
+    def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
+        """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
+        new = [self._projection(scale) for scale in self._scales()]
+        projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
+        self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
         self.priors_ = tuple(
             SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
             for p, name in zip(projections, self._scales())
@@ -193,11 +186,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
-        self.source_head_ = self._classifier(coef, intercept)
+        head = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        self.source_head_ = self._named(head)
         return coef, intercept
-
-    def _classifier(self, coef: Array, intercept: Array) -> LinearClassifier:
-        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
@@ -231,7 +222,10 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X = self._target_rows(X, "X_target")
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
         if rest is not None and self._is_default() and X_val is None:
-            X_unlabeled = _stacked(rest, X_unlabeled, self)
+            if X_unlabeled is not None:
+                xp, more = array_namespace(rest), self._target_rows(X_unlabeled, "X_unlabeled")
+                rest = xp.concat([rest, xp.astype(more, rest.dtype)])
+            X_unlabeled = rest
         model: ProjectAndProbe = with_new_classes(self, y) if new_classes == "allow" else self
         extra = {"X_val": X_val, "y_val": y_val, "X_unlabeled": X_unlabeled}
         return SourceTargetClassifier.adapt(model, X, y, weight, **extra)
@@ -239,8 +233,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""
         check_is_fitted(self, "source_head_")
-        U = self._target_rows(X_unlabeled, "X_unlabeled")
-        U = unit_rows(U) if self.unit_rows_ else U
+        U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
         return self._named(damped_source_head(self.source_head_, self._source_priors()[0], U))
 
     def _is_default(self) -> bool:
@@ -256,13 +249,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         return self.priors_
 
     def _adapt(
-        self,
-        X: Array,
-        codes: Array,
-        weight: Array | None,
-        X_val: Any = None,
-        y_val: Any = None,
-        X_unlabeled: Any = None,
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any
     ) -> LinearClassifier:
         val = self._validation(X_val, y_val)
         U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
@@ -280,24 +267,20 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
 
     def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
         labels = Labels.of(self._units(X), codes, weight)
-        how = Default(
-            self._source_priors(), as_shares(self.source_moments_.weight), self.label_sampling, self.source_head_
-        )
+        weights = host(self.source_moments_.weight)
+        how = Default(self._source_priors(), weights / weights.sum(), self.label_sampling, self.source_head_)
         U = None if U is None else self._units(U)
         adapted, head = how.adapt(self.classes_, labels, U)
         adapted.unit_rows_ = self.unit_rows_
         if U is not None:
-            heard = transduce(how, head, labels, U)
-            adapted.coef_, adapted.intercept_ = heard.coef, heard.intercept
-            adapted.transductive_proba_ = host(losses.probabilities(losses.affine(U, heard.coef, heard.intercept)))
-            adapted.transductive_proba_[heard.rows] = heard.proba
+            adapted.coef_, adapted.intercept_, adapted.transductive_proba_ = transduce(how, head, labels, U)
         return adapted
 
     def _units(self, X: Array) -> Array:
         return unit_rows(X) if self.unit_rows_ else X
 
     def _target_rows(self, X: Any, name: str) -> Array:
-        return like_model(check_X(self, X, reset=False, name=name), self.coef_)
+        return beside(check_X(self, X, reset=False, name=name), self.coef_)
 
     def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
         if (X_val is None) != (y_val is None):
@@ -319,11 +302,3 @@ def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, A
     has, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
     y = np.array(y[has].tolist()) if y.dtype.kind == "O" else y[has]
     return take_rows(X, has), y, take_rows(weight, has), take_rows(X, rest)
-
-
-def _stacked(rest: Array, X_unlabeled: Any, model: ProjectAndProbe) -> Array:
-    if X_unlabeled is None:
-        return rest
-    xp = array_namespace(rest)
-    more = model._target_rows(X_unlabeled, "X_unlabeled")
-    return xp.concat([rest, xp.astype(more, rest.dtype)])

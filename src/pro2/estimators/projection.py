@@ -6,17 +6,17 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.contract import check_classes, check_labels, like_rows
+from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import check_weight, check_X, like_model
+from pro2.estimators.validation import beside, check_weight, check_X
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
 from pro2.linalg.moments import Array, encode
@@ -110,7 +110,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._set_input_map(moments)
         if self.solver == "krylov":
             return self._set_krylov(moments)
-        return self._set_basis(self._solve_rows(X, y, weight, moments))
+        return self._set_basis(*self._solve_rows(X, y, weight, moments))
 
     @available_if(_has_moments)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
@@ -118,7 +118,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._check_options()
         first = not hasattr(self, "moments_")
         X = check_X(self, X, reset=first)
-        X = X if first else like_model(X, self.moments_.mean)
+        X = X if first else beside(X, self.moments_.mean)
         y = check_labels(y, X.shape[0])
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
@@ -143,7 +143,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         X = unit_rows(X) if self.scale == "unit" else X
         # fold the scale into the basis: one product, no scaled copy of X
         map_, mean = self.components_ * (self.norms_[:, None] / self.scale_[None, :]), self.mean_
-        map_, mean = like_model(map_, X), like_model(mean, X)
+        map_, mean = beside(map_, X), beside(mean, X)
         with np.errstate(over="ignore", invalid="ignore"):
             F = (X - xp.astype(mean, X.dtype)) @ xp.matrix_transpose(xp.astype(map_, X.dtype))
         # what does not fit the type of X is a float64
@@ -190,30 +190,27 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.moments_ = moments
         return self._set_basis(krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge))
 
-    def _solve_rows(self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments) -> Basis:
+    def _solve_rows(
+        self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments
+    ) -> tuple[Basis, Array | None]:
+        """The basis, and the lengths of its columns where the solver has them."""
         xp = array_namespace(X)
         Z = (xp.astype(X, xp.float64) - self.mean_) / self.scale_
-        codes = like_rows(encode(y, moments.classes)[1], X)
+        codes = beside(encode(y, moments.classes)[1], X)
         n_classes, d = len(moments.classes), self._width()
         if n_classes < 2:
             raise ValueError("y has one class only: a projection needs at least two classes.")
         if self.solver == "logistic":
-            return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight)
-        seed = (
-            check_random_state(self.random_state)
-            if not isinstance(self.random_state, np.random.Generator)
-            else self.random_state
-        )
-        basis, norms = adamw_basis(Z, codes, d, seed, n_classes=n_classes, sample_weight=weight)
-        self._norms = norms
-        return basis
+            return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight), None
+        rng = self.random_state
+        rng = rng if isinstance(rng, np.random.Generator) else check_random_state(rng)
+        return adamw_basis(Z, codes, d, rng, n_classes=n_classes, sample_weight=weight)
 
-    def _set_basis(self, basis: Basis) -> Projection:
-        xp = array_namespace(basis.components)
+    def _set_basis(self, basis: Basis, norms: Array | None = None) -> Projection:
         self.components_, self.scores_, self.n_informative_ = basis
-        norms = self.__dict__.pop("_norms", None)
-        ones = xp.ones(basis.components.shape[0], dtype=basis.components.dtype, device=device(basis.components))
-        self.norms_ = norms if self.keep_norms and norms is not None else ones
+        if norms is None or not self.keep_norms:
+            norms = array_namespace(basis.components).ones_like(basis.components[:, 0])
+        self.norms_ = norms
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pro2.estimators.evaluation import wilson_interval
 from pro2.estimators.learning_curve import LearningCurve, fit_curve
 from pro2.linalg import losses
 from pro2.linalg.labels import Labels
@@ -208,7 +209,6 @@ class Evidence:
         facts = dict(self.facts)
         withheld = self._withheld(facts.pop("label_sampling", "auto"), y)
         accuracy = math.nan if withheld else _share(w, right)
-        counts = np.bincount(y, minlength=K)
         return AdaptationReport(
             n_labels=len(y),
             accuracy=accuracy,
@@ -217,9 +217,9 @@ class Evidence:
             log_loss=float(w @ -np.log(np.maximum(P[np.arange(len(y)), y], 1e-300))),
             confidence=float(w @ P.max(axis=1)),
             classes=adapted.classes_.tolist(),
-            counts=counts.tolist(),
+            counts=np.bincount(y, minlength=K).tolist(),
             shares=[float(v) for v in self.shares],
-            confusion=_confusion(y, answers, K),
+            confusion=np.bincount(y * K + answers, minlength=K * K).reshape(K, K),
             surprising=host(self.labels.number)[np.argsort(P[np.arange(len(y)), y], kind="stable")],
             effective_features=self._effective_features(adapted.coef_),
             learning_curve=_learning_curve(self, 1.0 - float(w @ right)),
@@ -328,10 +328,6 @@ def _share(w: np.ndarray, right: np.ndarray) -> float:
     return min(1.0, float(w @ right))
 
 
-def _confusion(y: np.ndarray, answers: np.ndarray, K: int) -> np.ndarray:
-    return np.bincount(y * K + answers, minlength=K * K).reshape(K, K)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
@@ -342,14 +338,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def wilson_interval(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """95 % interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1."""
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
-    # by rounding alone the ends could miss a share of exactly 0 or 1
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def _learning_curve(evidence: Evidence, error: float) -> LearningCurve | None:

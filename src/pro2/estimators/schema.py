@@ -57,7 +57,7 @@ class Labels:
         """FormatError for anything else."""
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "UObiuf":
             raise FormatError(f"{name} is not a row of labels")
-        check_labels(values.tolist(), name)
+        check_distinct(values.tolist(), name)
         if len(values) != sizes.setdefault(self.axis, len(values)):
             raise FormatError(f"{name} has {len(values)} labels instead of {sizes[self.axis]}")
 
@@ -72,15 +72,12 @@ class Part:
 
     def check(self, value: Any, name: str, sizes: Sizes) -> None:
         """FormatError for anything else; a tuple of at least one where there are several."""
-        if self.several:
-            if not isinstance(value, tuple) or not value:
-                raise FormatError(f"{name} is not a tuple of {self.kinds}")
-            for each in value:
-                Part(self.kinds, self.shares).check(each, name, sizes)
-            return
-        if type(value).__name__ not in self.kinds.split():
-            raise FormatError(f"{name} is not a {self.kinds.replace(' ', ' or ')}")
-        check_object(value, {axis: sizes[axis] for axis in self.shares.split()})
+        if self.several and (not isinstance(value, tuple) or not value):
+            raise FormatError(f"{name} is not a tuple of {self.kinds}")
+        for each in value if self.several else (value,):
+            if type(each).__name__ not in self.kinds.split():
+                raise FormatError(f"{name} is not a {self.kinds.replace(' ', ' or ')}")
+            check_object(each, {axis: sizes[axis] for axis in self.shares.split()})
 
 
 Rule = Numbers | Labels | Part | Any  # anything else is a type hint
@@ -216,11 +213,12 @@ def find_class(name: Any, table: Mapping[str, Kind]) -> Any:
 def check_object(value: Any, sizes: Sizes | None = None) -> None:
     """A file may be whole and still not make sense: everything must have its type, fit the rest and be finite."""
     name = type(value).__name__
-    if name in RECORDS:
-        return _check_record(value, RECORDS[name], dict(sizes or {}))
-    if name not in KINDS:
+    kind = RECORDS.get(name) or KINDS.get(name)
+    if kind is None:
         raise FormatError(f"it holds a {name[:40]}")
-    return _check_estimator(value, KINDS[name], dict(sizes or {}))
+    (_check_record if name in RECORDS else _check_estimator)(value, kind, dict(sizes or {}))
+    if not kind.agrees(value):
+        raise FormatError(f"the parts of the {name} do not agree")
 
 
 def _check_estimator(value: Any, kind: Kind, sizes: Sizes) -> None:
@@ -239,12 +237,6 @@ def _check_estimator(value: Any, kind: Kind, sizes: Sizes) -> None:
     for each, rule in {**kind.holds, **kind.may_hold}.items():
         if each in fitted or each in kind.holds:
             _check(fitted.get(each), each, rule, sizes)
-    _check_params(value, kind, sizes)
-    if not kind.agrees(value):
-        raise FormatError(f"the parts of the {type(value).__name__} do not agree")
-
-
-def _check_params(value: Any, kind: Kind, sizes: Sizes) -> None:
     hints = typing.get_type_hints(type(value).__init__)
     for each, found in value.get_params(deep=False).items():
         rule = kind.parts.get(each, hints.get(each, Any)) if found is not None else hints.get(each, Any)
@@ -256,13 +248,11 @@ def _check_record(value: Any, kind: Kind, sizes: Sizes) -> None:
     for field in dataclasses.fields(value):
         _check(getattr(value, field.name), field.name, hints[field.name], sizes)
     if "classes" in hints:
-        check_labels(list(value.classes), "classes")
+        check_distinct(list(value.classes), "classes")
         if len(value.classes) != sizes.setdefault("K", len(value.classes)):
             raise FormatError("the moments do not fit the classes")
     for each, rule in kind.holds.items():
         _check(getattr(value, each), each, rule, sizes)
-    if not kind.agrees(value):
-        raise FormatError(f"the parts of the {type(value).__name__} do not agree")
 
 
 def _check(value: Any, name: str, rule: Rule, sizes: Sizes) -> None:
@@ -274,7 +264,7 @@ def _check(value: Any, name: str, rule: Rule, sizes: Sizes) -> None:
         check_object(value)
 
 
-def check_labels(items: list[Any], name: str) -> None:
+def check_distinct(items: list[Any], name: str) -> None:
     """All texts or all numbers, none missing, none twice."""
     texts = sum(isinstance(each, str) for each in items)
     numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)

@@ -11,8 +11,8 @@ from array_api_compat import array_namespace
 
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.schema import MADE_FROM, check_labels
-from pro2.estimators.validation import check_X, like_model
+from pro2.estimators.schema import MADE_FROM, check_distinct
+from pro2.estimators.validation import beside, check_X
 from pro2.linalg import losses
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
@@ -84,7 +84,7 @@ def _rows(model: Any, X: Any) -> Array:
 def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
     if isinstance(classes, str) or len(classes) < 2:
         raise ValueError(f"classes must be a list of at least two labels, got {classes!r}.")
-    check_labels(np.asarray(classes).tolist(), "classes")
+    check_distinct(np.asarray(classes).tolist(), "classes")
     return np.unique(np.asarray(classes))
 
 
@@ -106,7 +106,7 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     order = [given.index(name) for name in names.tolist()]
     W, b = W[order], b[order]
     W, b = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
-    return LinearClassifier.from_arrays(names, like_model(W, X), like_model(b, X), unit=unit)
+    return LinearClassifier.from_arrays(names, beside(W, X), beside(b, X), unit=unit)
 
 
 def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:

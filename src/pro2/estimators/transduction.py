@@ -9,13 +9,12 @@ one affine map, which starts from the head.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
 from pro2.estimators.adaptation import Default
+from pro2.estimators.validation import beside
 from pro2.linalg import losses
 from pro2.linalg.average import AveragedHead, temperature
 from pro2.linalg.graph import neighbour_graph, smoothness, spread
@@ -34,52 +33,31 @@ NEGLIGIBLE = 0.02  # weight of the graph below which the head stays as it is
 TOL = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class Transduced:
-    """The head after hearing unlabelled rows.
+def transduce(how: Default, head: AveragedHead, labels: Labels, U: Array) -> tuple[Array, Array, np.ndarray]:
+    """Let unlabelled rows U (n, D) speak: the head after hearing them, (K', D), (K'), and their probabilities (n, K).
 
-    Attributes
-    ----------
-    coef, intercept : arrays (K', D), (K')
-    rows : array of int
-        The unlabelled rows of the graph.
-    proba : array (n, K)
-        Their class probabilities, better than those of the affine map.
-    weight : float in [0, 1]
-        Of the graph in them.
+    Those of the rows in the graph are the mixture's, which are better than the affine map's.
     """
-
-    coef: Array
-    intercept: Array
-    rows: np.ndarray
-    proba: np.ndarray
-    weight: float
-
-
-def transduce(how: Default, head: AveragedHead, labels: Labels, U: Array) -> Transduced:
-    """Let unlabelled rows U (n, D) speak."""
     rows = np.unique(np.linspace(0, U.shape[0] - 1, min(ROWS, U.shape[0])).round().astype(int))
     X = np.concatenate([host(labels.X), host(U[rows, :]).astype(np.float64)])
     y, prior = host(labels.y), how.priors[0]
-    gain = prior.gain(_like(X, labels), _like(np.ones(len(X)), labels))
-    Z = prior.rows(_like(X, labels), gain)
+    gain = prior.gain(beside(X, labels.X), beside(np.ones(len(X)), labels.X))
+    Z = prior.rows(beside(X, labels.X), gain)
     S = neighbour_graph(host(Z))
     F = losses.affine(X, host(head.coef), host(head.intercept))
     P = losses.probabilities(F)
     evidence, sharpness = _cross_validated(how, head, labels, X, S)
     odds = evidence + SLOPE * (smoothness(S, P) - EVEN)
     weight = 1.0 / (1.0 + math.exp(-min(max(odds, -50.0), 50.0)))
-    mixed = weight * _sharpened(_heard(S, P, y), sharpness) + (1.0 - weight) * P
+    heard = _heard(S, P, y) ** sharpness
+    mixed = weight * (heard / heard.sum(axis=1, keepdims=True)) + (1.0 - weight) * P
     coef, intercept = head.coef, head.intercept
     if weight > NEGLIGIBLE:
-        change, shift = prior.to_input(*_affine(prior, Z, mixed, _like(F, labels), labels), gain)
+        change, shift = prior.to_input(*_affine(prior, Z, mixed, beside(F, labels.X), labels), gain)
         coef, intercept = coef + change, intercept + shift
-    return Transduced(coef, intercept, rows, mixed[len(y) :], weight)
-
-
-def _like(values: np.ndarray, labels: Labels) -> Array:
-    xp = array_namespace(labels.X)
-    return xp.asarray(values, device=device(labels.X))
+    proba = host(losses.probabilities(losses.affine(U, coef, intercept)))
+    proba[rows] = mixed[len(y) :]
+    return coef, intercept, proba
 
 
 def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -113,11 +91,6 @@ def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.nda
     return each[1][0] - each[0][0], each[1][1]
 
 
-def _sharpened(P: np.ndarray, t: float) -> np.ndarray:
-    P = P**t
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
-
-
 def _affine(prior: SourcePrior, Z: Array, mixed: np.ndarray, F: Array, labels: Labels) -> tuple[Array, Array]:
     """What to add to a head with scores F, so that its probabilities come closest to the mixture's.
 
@@ -126,9 +99,9 @@ def _affine(prior: SourcePrior, Z: Array, mixed: np.ndarray, F: Array, labels: L
     y, (n, K) = host(labels.y), mixed.shape
     target = mixed.copy()
     target[: len(y)] = np.eye(K)[y]
-    Y = _like(target[:, 1:] if K == 2 else target, labels)
-    rows = orthogonal(prior.features(Z, 0.0), _like(np.full(n, len(y) / n), labels))
+    Y = beside(target[:, 1:] if K == 2 else target, labels.X)
+    rows = orthogonal(prior.features(Z, 0.0), beside(np.full(n, len(y) / n), labels.X))
     precision = prior.precision(Member(0.0, max(prior.family.reaches), 0.0, math.inf))
-    mode = find_mode(rows, Y, F[:, None, :], _like(np.array([precision]), labels), tol=TOL)
+    mode = find_mode(rows, Y, F[:, None, :], beside(np.array([precision]), labels.X), tol=TOL)
     theta, _ = rows.coefficients(mode.B[:, 0, :])
     return prior.head(theta, 0.0)

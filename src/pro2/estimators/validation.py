@@ -26,8 +26,10 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     if is_array_api_obj(X) and not is_numpy_array(X):
         X = _check_foreign(estimator, X, reset, name)
     else:
+        if getattr(X, "dtype", None) == np.float16:  # how embeddings are stored, not how they are multiplied
+            X = np.asarray(X).astype(np.float32)
         with _naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
-            X = _check_host(estimator, _widen(X), reset, name)
+            X = _check_host(estimator, X, reset, name)
     _check_range(X, reset, name)
     return X
 
@@ -72,21 +74,13 @@ def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
     return X, y
 
 
-def like_model(X: Array, own: Array) -> Array:
-    """X where a model's own arrays are: in their library and on their device."""
-    if is_numpy_array(own):
-        return X if is_numpy_array(X) else host(X)
-    xp = array_namespace(own)
-    if is_numpy_array(X):
-        return xp.asarray(X, device=device(own))
-    return X if device(X) == device(own) else to_device(X, device(own))
-
-
-def _widen(X: Any) -> Any:
-    """float16 is how embeddings are stored, not how they are multiplied: compute in float32."""
-    if getattr(X, "dtype", None) == np.float16:
-        return np.asarray(X).astype(np.float32)
-    return X
+def beside(values: Array, other: Array) -> Array:
+    """An array where another one is: in its library and on its device."""
+    if is_numpy_array(other):
+        return values if is_numpy_array(values) else host(values)
+    if is_numpy_array(values):
+        return array_namespace(other).asarray(values, device=device(other))
+    return values if device(values) == device(other) else to_device(values, device(other))
 
 
 def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:

@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from sklearn.utils import check_random_state
 
-from pro2.estimators.contract import like_rows
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
+from pro2.estimators.validation import beside
 from pro2.lab.baselines.directions import alignment_rows, lda_rows, pca_rows, pls_rows, random_rows, shared_random_rows
 from pro2.lab.baselines.scaled import ScaledBaseline
 from pro2.lab.baselines.source import Source
@@ -93,7 +93,7 @@ class RandomProjectionProbe(BasisProbe):
         seed = self._seed()
         if isinstance(seed, int | np.integer) and is_numpy_array(source.X):
             return shared_random_rows(size, source.width, int(seed))
-        return like_rows(random_rows(size, source.width, seed), source.X)
+        return beside(random_rows(size, source.width, seed), source.X)
 
 
 class PCAProbe(BasisProbe):
