@@ -17,7 +17,7 @@ from pro2.embed import create_backbone, open_images
 from pro2.embed.callable import CallableBackbone
 from pro2.embed.extract import Progress, extract, skipped_file
 from pro2.embed.images import decode
-from pro2.embed.parts import Parts, locked
+from pro2.embed.parts import Parts, describe_parts, locked
 from pro2.embed.pipeline import embed_shards
 from pro2.embed.spec import Backbone, Preprocessing
 from pro2.tables.embeddings import EmbeddingTable
@@ -122,6 +122,13 @@ def other_weights(images: Any, options: dict[str, Any], backbone: Any) -> Any:
 def other_layer(images: Any, options: dict[str, Any], backbone: Any) -> Any:
     backbone.spec = dataclasses.replace(backbone.spec, pooling="cls")
     return images, options, backbone
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", "[1]"])
+def test_a_damaged_job_is_said_to_be_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / "job.json").write_text(content)
+    with pytest.raises(ValueError, match=r"is damaged \(job.json\); delete the folder"):
+        describe_parts(tmp_path)
 
 
 @pytest.mark.parametrize("change", [shorter_list, other_dtype, other_weights, other_layer])

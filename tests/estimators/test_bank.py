@@ -84,6 +84,15 @@ def test_shares_learned_from_some_targets_serve_the_others(rng, monkeypatch):
     np.testing.assert_allclose(part.decision_function(X[7], 7), whole.decision_function(X[7], 7), atol=0.3)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_target_larger_than_a_batch_is_a_batch(rng, monkeypatch, stacked):
+    X, y, _ = supports(rng, 3, 12)
+    args = (X, y) if stacked else (X.reshape(-1, X.shape[2]), y.reshape(-1), np.repeat(np.arange(3), 12))
+    whole = ProbeBank(l2=0.1).fit(*args)
+    monkeypatch.setattr(bank_module, "BATCH_NUMBERS", X[0].size // 2)
+    np.testing.assert_allclose(ProbeBank(l2=0.1).fit(*args).coef_, whole.coef_, atol=1e-8)
+
+
 def test_projection_string_ids_and_probabilities(rng):
     X, y, _ = supports(rng, 4, 16, D=8)
     flat, labels = X.reshape(-1, 8), np.array(["no", "yes"])[y.reshape(-1)]

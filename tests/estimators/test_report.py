@@ -78,6 +78,15 @@ def test_there_is_a_report_for_every_scale(rows, scale):
         assert low - 0.05 <= right <= high + 0.05
 
 
+@pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}], ids=["default", "paper"])
+def test_rows_of_length_one_make_the_same_report_whatever_their_length_was(rows, options):
+    Xs, ys, X, y = rows
+    model = ProjectAndProbe(scale="unit", **options).fit(Xs, ys)
+    one, other = (model.adapt(size * X[:24], y[:24]).report_ for size in (1.0, 0.01))
+    for name in ("accuracy", "log_loss", "confidence", "source_accuracy", "agreement"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-6), name
+
+
 def test_the_report_compares_with_the_source_head_on_the_same_rows(rows):
     Xs, ys, X, y = rows
     for scale in ("auto", "unit"):

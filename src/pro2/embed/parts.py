@@ -137,7 +137,7 @@ class Parts:
             return dict(json.loads((self.folder / "job.json").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, TypeError):  # no JSON, or none of an object
             return {}
 
     def _raw(self) -> IO[bytes]:

@@ -329,4 +329,5 @@ def _parts(group: np.ndarray, m: int, Z: Array, n_classes: int, copies: int) -> 
     p = Z.shape[-1]
     numbers = m * (p if n_classes == 2 and p <= m else (p + m) * copies)
     limit = BATCH_NUMBERS if is_numpy_array(Z) else DEVICE_NUMBERS
-    return np.array_split(group, -(-len(group) * numbers // limit)) if len(group) else []
+    n_parts = min(len(group), -(-len(group) * numbers // limit))  # one target may be larger than that alone
+    return np.array_split(group, n_parts) if n_parts else []

@@ -135,7 +135,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "n_features_in": int(found.width if moments else found.n_features_in_),
         "provenance": document["provenance"],
         "digest": document["digest"],
-        "tensors": {name: list(values.shape) for name, values in tensors.items()},
+        "tensors": {name: list(values.shape) for name, values in sorted(tensors.items())},
     }
 
 

@@ -260,7 +260,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         n_features = "auto" if self.n_features == "loo" else self.n_features
         l2 = "auto" if self.l2 == "loo" else self.l2
         adapted = PaperProbe(self.projection_, n_features, l2, self.source_head_).adapt(
-            self.classes_, X, codes, weight, val
+            self.classes_, self._units(X), codes, weight, val
         )
         adapted.unit_rows_ = self.unit_rows_
         return adapted
