@@ -6,15 +6,14 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pro2.lab.experiments.parsing import parse_plan
-from pro2.lab.experiments.plan import Plan
+from pro2.lab.experiments.plan import Measure, Plan
 from pro2.lab.experiments.view import SUMMARY, read_view
 from pro2.lab.report.selection import rules_of
 
 _MOST_BYTES = 16 * 2**20
-_MEASURED = ("accuracy", "nullspace", "bound", "picture")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ def load_results(folder: str | Path) -> Results:
     if not isinstance(plan, Plan):
         raise ValueError(f"{folder / 'plan.json'} is a suite; give the folder that holds its suite.json")
     known = {m.name for m in plan.methods}
-    rows = [row for row in rows if row["method"] in known and row["measure"] in _MEASURED]
+    rows = [row for row in rows if row["method"] in known and row["measure"] in get_args(Measure)]
     return Results(folder, plan, rows, _summary(folder / SUMMARY))
 
 

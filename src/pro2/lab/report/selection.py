@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
-from pro2.lab.experiments.plan import Plan
+from pro2.lab.experiments.plan import Plan, Selection
 
 Row = Mapping[str, Any]
 CELL = ("data", "target", "shots", "method")  # what runs are compared within
@@ -37,14 +37,13 @@ EXPLAINED = {
 }  # fmt: skip
 
 _NAMED = 4  # methods that one line can name
-RULES = ("validation", "oracle", "support")
 _COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
 
 
 def rules_of(plan: Plan, rows: Iterable[Row], asked: str | None = None) -> dict[str, str]:
     """The rule of each method: the one asked for, or the plan's; "untuned" where there is one setting only."""
-    if asked is not None and asked not in RULES:
-        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, RULES))}")
+    if asked is not None and asked not in get_args(Selection):
+        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, get_args(Selection)))}")
     found = grouped(where(rows, measure="accuracy"), "method", "data")
     tuned = {method for (method, _), runs in found.items() if len(grouped(runs, *_SETTING)) > 1}
     return {m.name: (asked or plan.rule(m.name)) if m.name in tuned else "untuned" for m in plan.methods}
