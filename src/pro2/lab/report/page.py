@@ -89,7 +89,7 @@ def _results(means: Table, titles: Mapping[str, str]) -> str:
     best = {cell: max(row["mean"] for row in rows) for cell, rows in cells.items()}
     head = "".join(f"<th{_text_class(name)}>{html_text(title)}</th>" for name, title in _COLUMNS)
     body = "".join(_row(row, titles, best[row["data"], row["target"], row["shots"]]) for row in means)
-    filters = "".join(_filter(means, titles, i, name) for i, (name, _) in enumerate(_COLUMNS[:4]))
+    filters = "".join(_filter(means, titles, i, *names) for i, names in enumerate(_COLUMNS[:4]))
     note = (
         "Standard error of the mean and standard deviation, both over seeds (points of accuracy). Features and l2 are "
         "the setting that was chosen most often. The best mean of each cell is bold; click a heading to sort."
@@ -117,17 +117,15 @@ def _text_class(name: str) -> str:
     return ' class="text"' if name in ("data", "target", "method") else ""
 
 
-def _filter(means: Table, titles: Mapping[str, str], column: int, name: str) -> str:
+def _filter(means: Table, titles: Mapping[str, str], column: int, name: str, title: str) -> str:
     values = dict.fromkeys(str(titles.get(row[name], row[name]) if name == "method" else row[name]) for row in means)
     options = "".join(f"<option>{html_text(v)}</option>" for v in values)
-    title = dict(_COLUMNS)[name]
     select = f'<select data-column="{column}"><option value="">all</option>{options}</select>'
     return f"<label>{html_text(title)} {select}</label>"
 
 
 def _skips(summary: Mapping[str, Any]) -> str:
-    skips = summary.get("skips", [])
-    failed = summary.get("failed", 0)
+    skips, failed = summary["skips"], summary["failed"]
     told = f"<p><strong>{failed} runs failed</strong>; see failures.json.</p>" if failed else ""
     if not skips:
         return told
