@@ -39,7 +39,7 @@ def write_markdown(docs: Path, results: Results, rules: Rules, figures: Sequence
 def _lines(results: Results, rules: Rules, figures: Sequence[Drawn], means: Table) -> Iterator[str]:
     plan, text = results.plan, markdown_text
     yield f"# {text(plan.title or plan.name)}\n"
-    line, meaning = explain(rules, results.titles) if means else ("Nothing was chosen: no accuracy was measured.", "")
+    line, meaning = explain(rules if means else {}, results.titles)
     yield f"**{text(line)}** {text(meaning)}\n"
     yield f"{text(plan.description)}\n"
     yield "Written by `pro2 sweep` with the plan below and `pro2 report OUT --markdown docs/results`; not edited.\n"

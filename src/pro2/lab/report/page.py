@@ -47,7 +47,7 @@ def _svg(figure: Any, name: str, title: str, kind: str) -> str:
 def render_page(results: Results, rules: Rules, figures: Sequence[Drawn], means: Table) -> str:
     """The whole page as text."""
     plan, summary = results.plan, results.summary
-    line, meaning = explain(rules, results.titles) if means else ("Nothing was chosen: no accuracy was measured.", "")
+    line, meaning = explain(rules if means else {}, results.titles)
     return fill_page(
         title=plan.title or plan.name,
         description=plan.description,

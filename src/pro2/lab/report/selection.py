@@ -50,7 +50,9 @@ def rules_of(plan: Plan, rows: Iterable[Row], asked: str | None = None) -> dict[
 
 
 def explain(rules: Rules, titles: Mapping[str, str]) -> tuple[str, str]:
-    """How settings were chosen, in one line, and what that means."""
+    """How settings were chosen, in one line, and what that means; without rules there was nothing to choose for."""
+    if not rules:
+        return "Nothing was chosen: no accuracy was measured.", ""
     by_rule: dict[str, list[str]] = defaultdict(list)
     for method, rule in rules.items():
         by_rule[rule].append(titles.get(method, method))
