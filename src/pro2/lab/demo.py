@@ -13,6 +13,7 @@ from pro2.lab.datasets.digits import make_digit_collages
 from pro2.lab.datasets.shog import make_shog
 from pro2.lab.theory import nullspace_norm
 from pro2.linalg.bases import krylov_basis
+from pro2.linalg.probes import fit_path
 from pro2.tables.shifts import draw
 
 SHOTS, SEEDS = (2, 8, 32), 10
@@ -52,8 +53,6 @@ def n_collage_rows() -> int:
 
 def shog_rows(advance: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
     """Shifted Gaussians: target, n_features, n_shots, nullspace_norm, mean exact accuracy over seeds."""
-    from pro2.linalg.probes import fit_path
-
     shog = make_shog(random_state=0)
     components = krylov_basis(shog.moments(), shog.n_features).components
     for target in shog.targets:

@@ -6,7 +6,6 @@ copy of Waterbirds that pip can deliver.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,15 +72,13 @@ def make_images(folder: Path, seed: int = 0, side: int = _SIDE) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     digits, photographs = load_digits(), load_sample_images().images
-    listing = folder / "list.csv"
-    with listing.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["path", "y", "photo", "split"])
-        for i, (row, y, photo, split) in enumerate(_plan(digits.target, rng)):
-            path = f"{split}-{i:03d}.png"
-            pil.fromarray(_picture(digits.images[row], photographs[photo], rng, side)).save(folder / path)
-            writer.writerow([path, y, _PHOTOGRAPHS[photo], split])
-    return listing
+    rows = []
+    for i, (row, y, photo, split) in enumerate(_plan(digits.target, rng)):
+        path = f"{split}-{i:03d}.png"
+        pil.fromarray(_picture(digits.images[row], photographs[photo], rng, side)).save(folder / path)
+        rows.append({"path": path, "y": y, "photo": _PHOTOGRAPHS[photo], "split": split})
+    write_csv(folder / "list.csv", rows)
+    return folder / "list.csv"
 
 
 def _plan(target: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[int, int, int, str]]:
@@ -127,6 +124,4 @@ def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
                 }
                 for method, one in fitted.items():
                     accuracy = float(np.mean(one.predict(X[rest]) == y[rest]))
-                    yield {
-                        "target": target, "method": method, "n_shots": n_shots, "seed": seed, "accuracy": accuracy,
-                    }  # fmt: skip
+                    yield {"target": target, "method": method, "n_shots": n_shots, "seed": seed, "accuracy": accuracy}

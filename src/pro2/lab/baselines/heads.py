@@ -131,10 +131,10 @@ class HeadInterpolation(ProbeBaseline):
         at = best_candidate(host(loo_loss(left_out, codes, n_classes, weight)))
         source, target = self._source_scaled(), picked(fit, at)
         if val is not None:
-            errors = [_error(*_mixed(source, target, a), *val) for a in grid]
-            return _mixed(source, target, grid[int(np.argmin(errors))])
-        f, g = logits(*source, Z), left_out[at[0], at[1], ...]
-        losses = [_log_loss((1 - a) * f + a * g, codes, n_classes, weight) for a in grid]
+            losses = [_error(*_mixed(source, target, a), *val) for a in grid]
+        else:
+            f, g = logits(*source, Z), left_out[at[0], at[1], ...]
+            losses = [_log_loss((1 - a) * f + a * g, codes, n_classes, weight) for a in grid]
         return _mixed(source, target, grid[int(np.argmin(losses))])
 
 

@@ -58,9 +58,7 @@ class BasisProbe(ScaledBaseline):
         val = None if val is None else (self._features(val[0]), val[1])
         fit, scores = select(Z, codes, sizes, penalties, len(self.classes_), weight, None, val)
         i, j = best_candidate(scores)
-        coef = fit.coef[i, j, ...] @ self.components_ / self.scale_
-        intercept = fit.intercept[i, j, ...] - coef @ self.mean_
-        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        adapted = self._unscaled(fit.coef[i, j, ...] @ self.components_, fit.intercept[i, j, ...])
         adapted.n_features_, adapted.l2_ = sizes[i], penalties[j]
         return adapted
 

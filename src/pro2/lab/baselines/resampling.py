@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 from sklearn.utils import check_random_state
 
 from pro2.estimators.contract import take_rows
 from pro2.estimators.linear import LinearClassifier
-from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share
+from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, head_like
 from pro2.lab.baselines.source import Source
 from pro2.linalg.moments import Array, host
 
@@ -174,9 +174,8 @@ class DeepFeatureReweighting(ScaledBaseline):
         share = np.ones(len(labels)) if weight is None else host(weight)
         subsets = self._subsets(labels if groups is None else np.asarray(groups))
         heads = [sparse_head(rows[at], labels[at], share[at], self.l1, len(self.classes_)) for at in subsets]
-        xp = array_namespace(Z)
         coef, intercept = (np.mean(part, axis=0) for part in zip(*heads))
-        return xp.asarray(coef, device=device(Z)), xp.asarray(intercept, device=device(Z))
+        return head_like(Z, coef, intercept)
 
     def _subsets(self, groups: np.ndarray) -> np.ndarray:
         """Row numbers (n_refits, n): the smallest group's size of rows of every group; once if all are equal."""

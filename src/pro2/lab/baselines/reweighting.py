@@ -9,6 +9,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.contract import take_rows
 from pro2.lab.baselines.scaled import Head, ProbeBaseline, Validation, check_share, logits
+from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 
 
@@ -87,6 +88,4 @@ class SelectiveFinetuning(ProbeBaseline):
 def own_probability(head: Head, Z: Array, codes: np.ndarray) -> np.ndarray:
     """What a head on scaled rows gives to the true class of each, (M,)."""
     f = host(logits(*head, Z))
-    f = np.stack([np.zeros_like(f), f], axis=1) if f.ndim == 1 else f
-    e = np.exp(f - f.max(axis=1, keepdims=True))
-    return np.asarray(e[np.arange(len(codes)), codes] / e.sum(axis=1))
+    return np.asarray(probabilities(f[:, None] if f.ndim == 1 else f)[np.arange(len(codes)), codes])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
-from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation
+from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation, head_like
 from pro2.linalg.moments import Array, host
 
 PENALTIES = 10.0 ** np.arange(-1, 6)
@@ -29,8 +28,7 @@ class RidgeProbe(ScaledBaseline):
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         from sklearn.linear_model import Ridge, RidgeCV
 
-        xp, rows = array_namespace(Z), host(codes)
-        signs = 2.0 * (rows[:, None] == np.arange(len(self.classes_))) - 1.0
+        signs = 2.0 * (host(codes)[:, None] == np.arange(len(self.classes_))) - 1.0
         signs = signs[:, 1] if len(self.classes_) == 2 else signs
         X, weights = host(Z), None if weight is None else host(weight)
         if weights is not None:  # a row without weight would divide zero by zero when it is left out
@@ -38,5 +36,4 @@ class RidgeProbe(ScaledBaseline):
         # nothing can be left out of a single row
         with np.errstate(all="ignore"):  # said by a head that is not finite
             fit = (RidgeCV(PENALTIES) if len(X) > 1 else Ridge(1.0)).fit(X, signs, sample_weight=weights)
-        where = {"dtype": xp.float64, "device": device(Z)}
-        return xp.asarray(fit.coef_, **where), xp.asarray(np.asarray(fit.intercept_), **where)
+        return head_like(Z, fit.coef_, fit.intercept_)

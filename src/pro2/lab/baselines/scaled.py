@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
 from pro2.estimators.contract import SourceTargetClassifier
 from pro2.estimators.linear import LinearClassifier, unit_rows
@@ -75,10 +76,12 @@ class ScaledBaseline(SourceTargetClassifier):
         self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, **extra: Any
     ) -> LinearClassifier:
         val = self._validation(X_val, y_val)
-        coef, intercept = self._adapt_scaled(self._scaled(X), codes, weight, val, **extra)
+        return self._unscaled(*self._adapt_scaled(self._scaled(X), codes, weight, val, **extra))
+
+    def _unscaled(self, coef: Array, intercept: Array) -> LinearClassifier:
+        """A head on scaled rows as a classifier of embeddings."""
         coef = coef / self.scale_
-        intercept = intercept - coef @ self.mean_
-        return LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        return LinearClassifier.from_arrays(self.classes_, coef, intercept - coef @ self.mean_, unit=self.unit_rows_)
 
     def _scaled(self, X: Array) -> Array:
         xp = array_namespace(X)
@@ -127,6 +130,12 @@ def check_share(name: str, value: Any) -> float:
 def picked(fit: Any, at: tuple[int, int]) -> Head:
     """The head of one candidate of a path."""
     return fit.coef[at[0], at[1], ...], fit.intercept[at[0], at[1], ...]
+
+
+def head_like(Z: Array, coef: np.ndarray, intercept: np.ndarray | float) -> Head:
+    """A head that NumPy computed, in the namespace and on the device of Z."""
+    xp = array_namespace(Z)
+    return tuple(xp.asarray(part, dtype=xp.float64, device=device(Z)) for part in (coef, np.asarray(intercept)))
 
 
 def logits(coef: Array, intercept: Array, Z: Array) -> Array:

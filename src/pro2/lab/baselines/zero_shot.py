@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
-from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation
+from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation, head_like
 from pro2.linalg.losses import evaluate, probabilities
 from pro2.linalg.moments import Array, host
 
@@ -36,11 +35,8 @@ class ZeroShotProbe(ScaledBaseline):
         T = np.concatenate([-0.5 * T, 0.5 * T]) if K == 2 else T
         W = self._weights(F, np.eye(K)[y], c / c.sum(), T)
         W = W[1:] - W[:1] if K == 2 else W
-        xp = array_namespace(Z)
-        coef, intercept = (
-            xp.asarray(part, dtype=xp.float64, device=device(Z)) for part in (W[:, :-1], level * W[:, -1])
-        )
-        return (coef[0, :], intercept[0]) if K == 2 else (coef, intercept)
+        coef, intercept = W[:, :-1], level * W[:, -1]
+        return head_like(Z, coef[0], intercept[0]) if K == 2 else head_like(Z, coef, intercept)
 
     def _weights(self, F: np.ndarray, Y: np.ndarray, c: np.ndarray, T: np.ndarray) -> np.ndarray:
         raise NotImplementedError

@@ -54,6 +54,8 @@ class DataSet(ABC):
         Columns that hold the label and, where there is one, the spurious attribute.
     published : mapping of split name to row count
         Sizes of the official release.
+    split_values : mapping of split name to value
+        What the rows of a split have in column `split`.
     """
 
     name: str
@@ -64,6 +66,7 @@ class DataSet(ABC):
     label: str = "y"
     group: str | None = None
     published: ClassVar[Mapping[str, int]] = {}
+    split_values: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def home(self, root: Path) -> Path:
@@ -83,7 +86,8 @@ class DataSet(ABC):
 
     def splits(self, columns: Columns) -> dict[str, int]:
         """Row counts under the names used in `published`."""
-        return {}
+        values = self.split_values.items()
+        return {name: int((need(columns, "split", self.name) == value).sum()) for name, value in values}
 
     def check(self, root: Path) -> Report:
         """Compare a folder with the official layout, down to every single image."""

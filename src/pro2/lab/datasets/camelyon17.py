@@ -26,6 +26,7 @@ class Camelyon17(DataSet):
     layout = "metadata.csv (patient, node, x_coord, y_coord, tumor, slide, center, split) and patches/patient_*/"
     group = "center"
     published: ClassVar[Mapping[str, int]] = {"train": 302436, "id_val": 33560, "val": 34904, "test": 85054}
+    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
 
     def home(self, root: Path) -> Path:
         return find_home(root, ["metadata.csv"], ("camelyon17_v1.0",), f"get it: {self.obtain}")
@@ -47,10 +48,6 @@ class Camelyon17(DataSet):
             "split": _split(as_int(path, "split", rows["split"]), center),
         }
         return ImageList(home, paths, paths, columns)
-
-    def splits(self, columns: Columns) -> dict[str, int]:
-        split = need(columns, "split", self.name)
-        return {name: int((split == name).sum()) for name in self.published}
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         return np.flatnonzero(need(columns, "split", self.name) == "train")

@@ -22,6 +22,7 @@ VARIANTS = {
     "celeba-wavy": ("Wavy_Hair", "High_Cheekbones"),
     "celeba-makeup": ("Heavy_Makeup", "Big_Lips"),
 }
+_IMAGE_FOLDERS = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
 _SOURCE_PART = 0.7  # of a table without official partition, in row order
 
 
@@ -32,6 +33,7 @@ class CelebA(DataSet):
     obtain = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (aligned images, attributes, partition)"
     layout = "img_align_celeba/*.jpg, list_attr_celeba.txt and list_eval_partition.txt (or both as .csv)"
     published: ClassVar[Mapping[str, int]] = {"train": 162770, "val": 19867, "test": 19962}
+    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
 
     def __init__(self, variant: str = "celeba") -> None:
         if variant not in VARIANTS:
@@ -50,7 +52,7 @@ class CelebA(DataSet):
         unknown = [name for name in names if name not in partition]
         if unknown:
             raise ValueError(f"{len(unknown):,} images of {attributes} have no partition, first: {unknown[0]}")
-        folder = self._image_folder(home)
+        folder = next((each for each in _IMAGE_FOLDERS if (home / each).is_dir()), "img_align_celeba")
         columns = {key: np.array(column, dtype=np.int8) for key, column in values.items()}
         columns["split"] = np.array([partition[name] for name in names], dtype=np.int8)
         return ImageList(home, safe_paths(attributes, [f"{folder}/{name}" for name in names]), tuple(names), columns)
@@ -61,12 +63,6 @@ class CelebA(DataSet):
                 if (home / folder / f"{stem}{suffix}").is_file():
                     return home / folder / f"{stem}{suffix}"
         raise FileNotFoundError(f"missing in {home}: {stem}.txt (or .csv); get it from {self.obtain}")
-
-    def _image_folder(self, home: Path) -> str:
-        for folder in ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba"):
-            if (home / folder).is_dir():
-                return folder
-        return "img_align_celeba"
 
     def _attributes(self, home: Path) -> tuple[Path, list[str], dict[str, np.ndarray]]:
         path = self._find(home, "list_attr_celeba")
@@ -94,10 +90,6 @@ class CelebA(DataSet):
             names, parts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         return dict(zip(names, as_int(path, "partition", parts).tolist()))
 
-    def splits(self, columns: Columns) -> dict[str, int]:
-        split = need(columns, "split", self.name)
-        return {name: int((split == i).sum()) for i, name in enumerate(("train", "val", "test"))}
-
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Training partition; without a `split` column the first 70% of the rows."""
         n = len(need(columns, self.label, self.name))
@@ -106,11 +98,8 @@ class CelebA(DataSet):
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """From the test partition; without a `split` column from the last 30% of the rows."""
         y, group = need(columns, self.label, self.name), need(columns, str(self.group), self.name)
-        rows = (
-            np.flatnonzero(columns["split"] == 2)
-            if "split" in columns
-            else np.arange(int(len(y) * _SOURCE_PART), len(y))
-        )
+        last = np.arange(int(len(y) * _SOURCE_PART), len(y))
+        rows = np.flatnonzero(columns["split"] == 2) if "split" in columns else last
         return group_targets(y, group, rows, self.source_rows(columns))
 
 

@@ -30,6 +30,7 @@ class Collages(DataSet):
     layout = "train-all/{0,1}/*.png and test-{mnist,cifar,fashion,svhn}/{0,1}/*.png"
     group = "split"
     published: ClassVar[Mapping[str, int]] = {"source": 51200, **dict.fromkeys(BLOCKS, 10240)}
+    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
 
     def home(self, root: Path) -> Path:
         folders = (
@@ -41,23 +42,15 @@ class Collages(DataSet):
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
-        found = [
-            (f"{folder}/{y}/{name}", y, split)
-            for folder, split in SETS.items()
-            for y in (0, 1)
-            for name in image_names(home / folder / str(y))
-        ]
-        empty = [f"{folder}/{y}" for folder in SETS for y in (0, 1) if not image_names(home / folder / str(y))]
+        images = {(folder, y): image_names(home / folder / str(y)) for folder in SETS for y in (0, 1)}
+        empty = [f"{folder}/{y}" for (folder, y), names in images.items() if not names]
         if empty:
             raise FileNotFoundError(f"no images in {home}: {', '.join(empty)}")
+        found = [(f"{folder}/{y}/{name}", y, SETS[folder]) for (folder, y), names in images.items() for name in names]
         paths, labels, splits = zip(*found)
         columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
         columns |= _block_classes(home / "blocks.csv", paths)
         return ImageList(home, paths, paths, columns)
-
-    def splits(self, columns: Columns) -> dict[str, int]:
-        split = need(columns, "split", self.name)
-        return {name: int((split == name).sum()) for name in self.published}
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         return np.flatnonzero(need(columns, "split", self.name) == "source")

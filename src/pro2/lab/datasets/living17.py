@@ -56,9 +56,8 @@ class Living17(DataSet):
         found: list[tuple[str, int, str, str, str]] = []
         absent = []
         for part in ("train", "val"):
-            for y, (_, domain, wnid) in enumerate_subclasses():
-                folder = home / part / wnid
-                names = image_names(folder)
+            for y, domain, wnid in subclasses():
+                names = image_names(home / part / wnid)
                 found.extend((f"{part}/{wnid}/{name}", y, wnid, domain, part) for name in names)
                 absent.extend([] if names else [f"{part}/{wnid}"])
         if absent:
@@ -89,11 +88,11 @@ class Living17(DataSet):
         }
 
 
-def enumerate_subclasses() -> list[tuple[int, tuple[str, str, str]]]:
-    """(label, (superclass, domain, wnid)) of the 68 subclasses."""
+def subclasses() -> list[tuple[int, str, str]]:
+    """(label, domain, wnid) of the 68 subclasses."""
     return [
-        (y, (name, domain, wnid))
-        for y, (name, parts) in enumerate(SUPERCLASSES.items())
+        (y, domain, wnid)
+        for y, parts in enumerate(SUPERCLASSES.values())
         for domain, wnids in zip(("source", "target"), parts)
         for wnid in wnids.split()
     ]

@@ -20,7 +20,11 @@ from pro2.lab.datasets.fmow import FMoW
 from pro2.lab.datasets.living17 import Living17
 from pro2.lab.datasets.waterbirds import Waterbirds
 
-_MAKERS: dict[str, Callable[[], DataSet]] = {}
+_MAKERS: dict[str, Callable[[], DataSet]] = {
+    "waterbirds": Waterbirds,
+    **{variant: partial(CelebA, variant) for variant in VARIANTS},
+    **{each.name: each for each in (Camelyon17, FMoW, Living17, Collages)},
+}
 
 
 def register_dataset(name: str, make: Callable[[], DataSet]) -> None:
@@ -73,14 +77,3 @@ def source_rows(name: str, table: Any) -> np.ndarray:
 def targets(name: str, table: Any) -> dict[str, np.ndarray]:
     """Named target distributions in a table (or mapping of columns) of this data set, as row numbers."""
     return get_dataset(name).targets(columns_of(table))
-
-
-def _register_all() -> None:
-    register_dataset("waterbirds", Waterbirds)
-    for variant in VARIANTS:
-        register_dataset(variant, partial(CelebA, variant))
-    for make in (Camelyon17, FMoW, Living17, Collages):
-        register_dataset(make.name, make)
-
-
-_register_all()

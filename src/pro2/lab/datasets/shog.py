@@ -128,7 +128,8 @@ def make_shog(
         raise ValueError(f"condition must be a finite number above 1, got {condition}: the axes must differ.")
     if not 0 < separation < np.inf:
         raise ValueError(f"separation must be a finite number above 0, got {separation}.")
-    axes = _random_rotation(n_features, np.random.default_rng(random_state))
+    Q, R = np.linalg.qr(np.random.default_rng(random_state).standard_normal((n_features, n_features)))
+    axes = Q * np.sign(np.diag(R))  # uniformly random
     variance = np.geomspace(1.0 / condition, 1.0, n_features)
     # the same mean difference along every axis: its size makes the source distance equal to `separation`
     step = separation / np.sqrt(np.sum(1.0 / variance)) * axes.sum(axis=1)
@@ -142,8 +143,3 @@ def _power(axes: np.ndarray, variance: np.ndarray, step: np.ndarray, separation:
     values = variance**power
     values = values * np.sum((axes.T @ step) ** 2 / values) / separation**2
     return (axes * values) @ axes.T
-
-
-def _random_rotation(n: int, rng: np.random.Generator) -> np.ndarray:
-    Q, R = np.linalg.qr(rng.standard_normal((n, n)))
-    return Q * np.sign(np.diag(R))

@@ -25,6 +25,7 @@ class Waterbirds(DataSet):
     layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder for each species"
     group = "place"
     published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
+    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
 
     def home(self, root: Path) -> Path:
         folders = ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
@@ -37,10 +38,6 @@ class Waterbirds(DataSet):
         paths = safe_paths(path, rows["img_filename"])
         columns = {name: as_int(path, name, rows[name], np.int8) for name in ("y", "place", "split")}
         return ImageList(home, paths, paths, columns)
-
-    def splits(self, columns: Columns) -> dict[str, int]:
-        split = need(columns, "split", self.name)
-        return {name: int((split == i).sum()) for i, name in enumerate(("train", "val", "test"))}
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         return np.flatnonzero(need(columns, "split", self.name) == 0)

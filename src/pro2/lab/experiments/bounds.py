@@ -50,5 +50,4 @@ def _population(problem: Problem, target: str, features: Features) -> tuple[np.n
         best = norm_bounded_probe(Z, y)
         return Z, best, float(mean_log_loss(Z, y, best))
 
-    found: tuple[np.ndarray, np.ndarray, float] = problem.once(("population", target, features.scale.tobytes()), make)
-    return found
+    return problem.once(("population", target, features.scale.tobytes()), make)

@@ -40,9 +40,7 @@ def _draw(problem: Problem, target: str, shots: int, seed: int, n_val: int, min_
     d = draw(problem.y, rows, shots, seed, n_val=n_val, keep=min_test)
     place = np.zeros(len(problem.y), dtype=np.int64)
     place[rows] = np.arange(len(rows))
-    masks = np.zeros((2, len(rows)), dtype=bool)
-    masks[0, place[d.rest]] = masks[1, place[d.val]] = True
-    return d.few, place[d.few], masks[0], masks[1]
+    return d.few, place[d.few], np.isin(rows, d.rest), np.isin(rows, d.val)
 
 
 class Tally:

@@ -103,8 +103,7 @@ def _curve(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 
 def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) -> Batch:
-    method, params = find_method(batch.method), all_parameters(batch.method)
-    trained = method.is_trained(batch.method.params)
+    trained = find_method(batch.method).is_trained(batch.method.params)
     size = max((s.n_features or 0 for s in settings), default=0) if trained else 0
     what = {
         "recipe": recipe(),
@@ -119,22 +118,13 @@ def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) ->
         "untuned": batch.method.untuned,
         "starts": batch.method.starts,
         "size": size,
-        "params": params,
+        "params": all_parameters(batch.method),
     }
-    base = hashlib.sha256(_canonical(what))
+    base = _canonical(what)
+    heads = [base + b"seed %d " % seed for seed in batch.seeds]
     tails = [_canonical([s.n_features, s.l2, s.params]) for s in settings]
-    keys = []
-    for seed in batch.seeds:
-        per_seed = base.copy()
-        per_seed.update(b"seed %d " % seed)
-        keys.append(tuple(_finish(per_seed, tail) for tail in tails))
-    return replace(batch, settings=settings, keys=tuple(keys), size=size)
-
-
-def _finish(state: Any, tail: bytes) -> str:
-    state = state.copy()
-    state.update(tail)
-    return str(state.hexdigest()[:32])
+    keys = tuple(tuple(hashlib.sha256(head + tail).hexdigest()[:32] for tail in tails) for head in heads)
+    return replace(batch, settings=settings, keys=keys, size=size)
 
 
 def _canonical(value: Any) -> bytes:

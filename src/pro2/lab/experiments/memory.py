@@ -57,11 +57,11 @@ def data_bytes(problems: Mapping[str, Problem]) -> int:
 
 
 def split(batch: Batch, problem: Problem, limit: int) -> Iterable[Batch]:
-    """Parts of a batch that each fit into `limit` bytes: fewer seeds at a time, then fewer settings."""
+    """Parts of a batch that each fit into `limit` bytes: fewer seeds at a time, at least one."""
     fixed = _EVALUATION + _basis_bytes(batch, problem)
-    per_seed = max(1, int((limit - fixed) // _seed_bytes(batch, problem)))
-    for i in range(0, len(batch.seeds), per_seed):
-        yield sub_batch(batch, range(i, min(i + per_seed, len(batch.seeds))), range(len(batch.settings)))
+    n = max(1, int((limit - fixed) // _seed_bytes(batch, problem)))
+    for i in range(0, len(batch.seeds), n):
+        yield sub_batch(batch, range(i, min(i + n, len(batch.seeds))), range(len(batch.settings)))
 
 
 def needed_bytes(batches: Iterable[Batch], problems: Mapping[str, Problem], n_workers: int) -> int:

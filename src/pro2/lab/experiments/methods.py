@@ -1,7 +1,7 @@
 """What a method of a plan does: fit something on source once, then turn few labels into measures, a batch at a time.
 
 Methods with features (`FeatureMethod`) run batched: one basis per data set, all seeds, feature counts and penalties
-through one path. Every other estimator runs as it is (`WholeMethod`), one `adapt` a run. Names are those of the one
+through one path. Every other estimator runs as it is (`Method`), one `adapt` a run. Names are those of the one
 registry, `ESTIMATORS`.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,34 +53,62 @@ _TRAINED: dict[tuple[str, str | None, PreparedKey], Features] = {}
 _MOST_TRAINED = 24
 
 
-class Method(Protocol):
-    """What the engine asks of a method."""
+@dataclass(frozen=True)
+class Method:
+    """Any estimator with ``fit(X_source, y_source)`` and ``adapt(X_target, y_target)`` that ends in one affine map."""
+
+    name: str
 
     @property
-    def grid(self) -> tuple[str, ...]: ...  # which of n_features and l2 it takes from the grids
+    def grid(self) -> tuple[str, ...]:
+        """Which of n_features and l2 it takes from the grids."""
+        return ()
 
-    def parameters(self) -> dict[str, Any]: ...  # names and defaults
+    def parameters(self) -> dict[str, Any]:
+        """Names and defaults."""
+        return dict(ESTIMATORS[self.name]().get_params(deep=False))
 
-    def is_trained(self, params: Params) -> bool: ...  # fitted by gradient steps from a random start: takes long
+    def is_trained(self, params: Params) -> bool:
+        """Whether it is fitted by gradient steps from a random start, which takes long."""
+        return False
 
-    def prepared_keys(self, batch: Batch) -> list[PreparedKey]: ...
+    def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
+        """What has to be fitted on source before a batch can run."""
+        return list(dict.fromkeys(key for row in self._keys(batch) for key in row))
 
-    def prepare(self, problem: Problem, key: PreparedKey) -> Any: ...
+    def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
+        """One per seed and setting."""
+        seeded = "random_state" in self.parameters() and batch.method.starts > 1
+        starts = [seed % batch.method.starts if seeded else None for seed in batch.seeds]
+        points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
+        return [[PreparedKey(self.name, True, point, start, 0) for point in points] for start in starts]
 
-    def measure(
-        self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]
-    ) -> Measures: ...
+    def prepare(self, problem: Problem, key: PreparedKey) -> Any:
+        """The fit on source that a key names."""
+        model = ESTIMATORS[self.name](**dict(key.params))
+        if key.start is not None:
+            model.set_params(random_state=key.start)
+        return model.fit(problem.X[problem.source], problem.y[problem.source])
+
+    def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
+        """What the runs of a batch measure, each (S, G)."""
+        heads = [
+            [prepared[key].adapt(problem.X[few], problem.y[few]) for key in row]
+            for few, row in zip(draws.few, self._keys(batch))
+        ]
+        coef, intercept = (
+            np.stack([[getattr(head, name) for head in row] for row in heads]) for name in ("coef_", "intercept_")
+        )
+        space = _whole(problem, batch.target, heads[0][0].unit_rows_, len(batch.settings))
+        return evaluate(problem, batch.target, draws, [space], coef, intercept)
 
 
-@dataclass(frozen=True)
-class FeatureMethod:
+class FeatureMethod(Method):
     """Features of the source, probed on the few target labels.
 
     Besides the parameters of its estimator a method takes those of the probe: ``probe`` ("newton", exact; "adamw", the
     paper's optimiser with early stopping on the validation rows; "knn", "gp" or "boosting"), ``lr`` and ``steps``.
     """
-
-    name: str
 
     @property
     def grid(self) -> tuple[str, ...]:
@@ -198,50 +226,6 @@ def _prefixes(problem: Problem, target: str, features: Features, settings: Seque
     return [(X, [j for j, size in enumerate(sizes) if size == d], d) for d in dict.fromkeys(sizes)]
 
 
-@dataclass(frozen=True)
-class WholeMethod:
-    """Any estimator with ``fit(X_source, y_source)`` and ``adapt(X_target, y_target)`` that ends in one affine map."""
-
-    name: str
-
-    @property
-    def grid(self) -> tuple[str, ...]:
-        return ()
-
-    def parameters(self) -> dict[str, Any]:
-        return dict(ESTIMATORS[self.name]().get_params(deep=False))
-
-    def is_trained(self, params: Params) -> bool:
-        return False
-
-    def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
-        return list(dict.fromkeys(key for row in self._keys(batch) for key in row))
-
-    def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
-        """One per seed and setting."""
-        seeded = "random_state" in self.parameters() and batch.method.starts > 1
-        starts = [seed % batch.method.starts if seeded else None for seed in batch.seeds]
-        points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
-        return [[PreparedKey(self.name, True, point, start, 0) for point in points] for start in starts]
-
-    def prepare(self, problem: Problem, key: PreparedKey) -> Any:
-        model = ESTIMATORS[self.name](**dict(key.params))
-        if key.start is not None:
-            model.set_params(random_state=key.start)
-        return model.fit(problem.X[problem.source], problem.y[problem.source])
-
-    def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
-        heads = [
-            [prepared[key].adapt(problem.X[few], problem.y[few]) for key in row]
-            for few, row in zip(draws.few, self._keys(batch))
-        ]
-        coef, intercept = (
-            np.stack([[getattr(head, name) for head in row] for row in heads]) for name in ("coef_", "intercept_")
-        )
-        space = _whole(problem, batch.target, heads[0][0].unit_rows_, len(batch.settings))
-        return evaluate(problem, batch.target, draws, [space], coef, intercept)
-
-
 @cache
 def _method(name: str, untuned: bool) -> Method:
     if name not in ESTIMATORS:
@@ -249,8 +233,8 @@ def _method(name: str, untuned: bool) -> Method:
         hint = f"; it is called {by_class[0]!r}, with untuned = true for its defaults" if by_class else ""
         hint = hint or suggest(name, ESTIMATORS) or f"; known methods: {', '.join(ESTIMATORS)}"
         raise ValueError(f"method {name!r} is not known{hint}")
-    method: Method = FeatureMethod(name)
-    return method if method.grid and not untuned else WholeMethod(name)
+    method = FeatureMethod(name)
+    return method if method.grid and not untuned else Method(name)
 
 
 def find_method(spec: MethodSpec) -> Method:

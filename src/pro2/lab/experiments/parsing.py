@@ -209,9 +209,8 @@ def _table(values: Any, where: str) -> dict[str, Any]:
 
 
 def _list(entries: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    values = entries.get(key)
+    values: Any = entries.get(key)
     _check(isinstance(values, list) and len(values) > 0, f"{where}.{key}", values, f"at least one [[{key}]] entry")
-    assert isinstance(values, list)
     return values
 
 

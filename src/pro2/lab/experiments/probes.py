@@ -86,14 +86,10 @@ def _adamw(
     coef = np.zeros((len(batch.seeds), len(settings), K, Z.shape[-1]))
     intercept = np.zeros((len(batch.seeds), len(settings), K))
     for i, (seed, few, val) in enumerate(zip(batch.seeds, draws.few, draws.val)):
-        held_out = {}
-        if val.any():
-            Z_val = features[i % len(features)].transform(X_pool[val], Z.shape[-1]).astype(np.float64)
-            held_out = {"X_val": Z_val, "y_val": y_pool[val]}
+        Z_val = features[i % len(features)].transform(X_pool[val], Z.shape[-1]).astype(np.float64)
         for j, s in enumerate(settings):
             d, options = s.n_features or Z.shape[-1], options_of(batch, s)
-            if held_out:
-                held_out["X_val"] = Z_val[:, :d]
+            held_out = {"X_val": Z_val[:, :d], "y_val": y_pool[val]} if len(Z_val) else {}
             coef[i, j, :, :d], intercept[i, j] = adamw_probe(
                 Z[i, :, :d], problem.y[few], s.l2 or 0.0, options["lr"], np.random.default_rng(seed),
                 n_classes=problem.n_classes, steps=options["steps"], **held_out,

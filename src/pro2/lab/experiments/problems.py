@@ -90,10 +90,7 @@ class Problem:
     def pool(self, target: str) -> tuple[np.ndarray, np.ndarray]:
         """Embeddings and codes of a target's rows, gathered once."""
         rows = self.targets[target]
-        pool: tuple[np.ndarray, np.ndarray] = self.once(
-            ("pool", target), lambda: (np.ascontiguousarray(self.X[rows]), self.y[rows])
-        )
-        return pool
+        return self.once(("pool", target), lambda: (np.ascontiguousarray(self.X[rows]), self.y[rows]))
 
     def scaled_source(self, scale: str | None) -> Source:
         """The source rows under an input scaling, with the moments that all methods share."""
@@ -103,8 +100,7 @@ class Problem:
             assert source.sd is not None  # made now, by one worker
             return source
 
-        made: Source = self.once(("source", scale), make)
-        return made
+        return self.once(("source", scale), make)
 
     def best_direction(self, target: str) -> np.ndarray:
         """The target's best head (D,): in closed form where known, else a logistic fit on all target rows."""
@@ -261,12 +257,11 @@ def _shog_params(spec: DataSpec) -> dict[str, Any]:
 
 def _generate(spec: DataSpec) -> Problem:
     """Shifted Gaussians, whose best heads are known exactly: the data of an entry with a `generator`."""
-    params = _shog_params(spec)
-    sizes, seed = {k: params[k] for k in ("n_source", "n_target")}, params["random_state"]
-    shog = shog_of(spec)
+    params, shog = _shog_params(spec), shog_of(spec)
     names = ("source", *shog.targets)
-    counts = [sizes["n_source"], *[sizes["n_target"]] * len(shog.targets)]
-    drawn = [shog.sample(name, n, random_state=[seed, i]) for i, (name, n) in enumerate(zip(names, counts))]  # type: ignore[arg-type]
+    counts = [params["n_source"], *[params["n_target"]] * len(shog.targets)]
+    seeds: Any = [[params["random_state"], i] for i in range(len(names))]
+    drawn = [shog.sample(*each) for each in zip(names, counts, seeds)]
     X = np.concatenate([x for x, _ in drawn]).astype(np.float32)
     y = np.concatenate([labels for _, labels in drawn]).astype(np.int64)
     rows = {name: np.arange(end - n, end) for name, n, end in zip(names, counts, np.cumsum(counts))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,17 +68,3 @@ class Estimate:
     skips: tuple[Skip, ...]
     seconds: float
     memory: int
-
-
-@dataclass
-class Reporter:
-    """Counts outcomes and tells the callback, if there is one."""
-
-    state: Progress
-    start: float
-    callback: Callable[[Progress], None] | None
-
-    def __call__(self, outcome: Outcome) -> None:
-        self.state.note(outcome, time.perf_counter() - self.start)
-        if self.callback is not None:
-            self.callback(self.state)

@@ -74,14 +74,11 @@ def _check_size(values: Any, name: str) -> None:
     """Count level by level, without recursion."""
     level, n = [values], 0
     for _ in range(DEEPEST):
-        inner = [each for value in level if isinstance(value, dict | list) for each in _members(value)]
+        inner = [each for value in level if isinstance(value, dict | list)
+                 for each in (value.values() if isinstance(value, dict) else value)]  # fmt: skip
         n += len(inner)
         if n > MOST_VALUES:
             raise ValueError(f"plan {name} holds more than {MOST_VALUES} values; split it into several plans")
         level = inner
     if level:
         raise ValueError(f"plan {name} is nested more than {DEEPEST} levels deep")
-
-
-def _members(value: dict[Any, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value

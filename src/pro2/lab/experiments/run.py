@@ -16,7 +16,7 @@ from pro2.lab.experiments.memory import batch_bytes, data_bytes, guess_seconds, 
 from pro2.lab.experiments.methods import check_methods, find_method
 from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
-from pro2.lab.experiments.progress import Estimate, Progress, Reporter, SweepSummary
+from pro2.lab.experiments.progress import Estimate, Progress, SweepSummary
 from pro2.lab.experiments.recipe import recipe
 from pro2.lab.experiments.results import Failure, ResultStore
 from pro2.lab.experiments.runs import Batch, Skip, missing
@@ -62,33 +62,36 @@ def run_sweep(
         Called with a `Progress` after every batch.
     """
     require_pyarrow()
-    check_methods(plan.methods)
     start = time.perf_counter()
-    problems, absent = load_problems(plan.data, data)
-    problems = {name: replace(each, device=_checked_device(device)) for name, each in problems.items()}
-    batches, skips = expand(plan, problems)
-    skips = absent + skips
+    batches, problems, skips = _expanded(plan, data, device)
     with ResultStore(out) as store:
         write_json(store.folder / "plan.json", plan.to_dict())
-        torn = len(store.torn())
+        torn, keys = len(store.torn()), _keys(batches)
+        state = Progress(len(keys), len(keys & store.finished))
+
+        def report(outcome: Outcome) -> None:
+            state.note(outcome, time.perf_counter() - start)
+            if progress is not None:
+                progress(state)
+
         runner = make_engine(engine, problems, n_workers, address, compiled=_is_long(batches, problems))
         try:
             limit = _limit(batches, problems, runner.n_workers, memory)
-            state = _progress(batches, store)
-            _run_all(store, batches, problems, runner, limit, retry, Reporter(state, start, progress))
+            _run_all(store, batches, problems, runner, limit, retry, report)
         finally:
             runner.close()
-        return _finish(store, plan, batches, problems, skips, state, start, torn)
+        _write(store, batches)
+        summary = SweepSummary(store.folder, state.n_runs, state.n_before, state.n_done, state.n_failed, skips,
+                               time.perf_counter() - start, torn)  # fmt: skip
+        write_json(store.folder / SUMMARY, _facts(plan, problems, store, summary))
+        return summary
 
 
 def estimate_sweep(
     plan: Plan, out: str | Path | None, data: str | Path = ".", n_workers: int | None = None
 ) -> Estimate:
     """What `run_sweep` would do, without doing it; nothing is written."""
-    check_methods(plan.methods)
-    problems, absent = load_problems(plan.data, data)
-    batches, skips = expand(plan, problems)
-    skips = absent + skips
+    batches, problems, skips = _expanded(plan, data)
     done: set[str] = set()
     if out is not None and (Path(out) / "log").is_dir():
         with ResultStore(out) as store:
@@ -97,8 +100,22 @@ def estimate_sweep(
     workers = n_workers or available_cores()
     peak = data_bytes(problems) + workers * max((batch_bytes(b, problems[b.data]) for b in todo), default=0)
     seconds = guess_seconds(todo, problems) / workers
-    keys = {key for batch in batches for key in batch.flat_keys}
-    return Estimate(len(keys), sum(b.n_runs for b in todo), len(todo), tuple(skips), seconds, peak)
+    return Estimate(len(_keys(batches)), sum(b.n_runs for b in todo), len(todo), skips, seconds, peak)
+
+
+def _expanded(
+    plan: Plan, data: str | Path, device: str | None = None
+) -> tuple[list[Batch], dict[str, Problem], tuple[Skip, ...]]:
+    """All batches of a checked plan, their data, and what had to be left out."""
+    check_methods(plan.methods)
+    problems, absent = load_problems(plan.data, data)
+    problems = {name: replace(each, device=_checked_device(device)) for name, each in problems.items()}
+    batches, skips = expand(plan, problems)
+    return batches, problems, (*absent, *skips)
+
+
+def _keys(batches: list[Batch]) -> set[str]:
+    return {key for batch in batches for key in batch.flat_keys}
 
 
 def _checked_device(device: str | None) -> str | None:
@@ -132,11 +149,6 @@ def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, m
     return (memory - data_bytes(problems)) // n_workers
 
 
-def _progress(batches: list[Batch], store: ResultStore) -> Progress:
-    keys = {key for batch in batches for key in batch.flat_keys}
-    return Progress(len(keys), len(keys & store.finished))
-
-
 def _run_all(
     store: ResultStore,
     batches: list[Batch],
@@ -144,7 +156,7 @@ def _run_all(
     engine: Engine,
     limit: int,
     retry: bool,
-    report: Reporter,
+    report: Callable[[Outcome], None],
 ) -> None:
     """Go over the batches until each is done; those that another process has are looked at again."""
     given_up = set() if retry else set(store.failures)
@@ -179,35 +191,16 @@ def _keep(store: ResultStore, outcome: Outcome) -> None:
         store.append_failure(Failure(tuple(batch.flat_keys), batch.cell, outcome.error, outcome.traceback))
 
 
-def _finish(
-    store: ResultStore,
-    plan: Plan,
-    batches: list[Batch],
-    problems: dict[str, Problem],
-    skips: list[Skip],
-    state: Progress,
-    start: float,
-    torn: int,
-) -> SweepSummary:
+def _write(store: ResultStore, batches: list[Batch]) -> None:
+    """What is finished and what failed, in files that anyone can open."""
     store.refresh()
     write_view(store, batches)
-    failures = {f.keys: f for key, f in store.failures.items()}.values()
+    failures = {f.keys: f for f in store.failures.values()}.values()
     write_json(store.folder / FAILURES, [f.__dict__ for f in failures])
-    seconds = time.perf_counter() - start
-    write_json(store.folder / SUMMARY, _summary(plan, problems, store, skips, state, seconds, torn))
-    done, failed = state.n_done, state.n_failed
-    return SweepSummary(store.folder, state.n_runs, state.n_before, done, failed, tuple(skips), seconds, torn)
 
 
-def _summary(
-    plan: Plan,
-    problems: dict[str, Problem],
-    store: ResultStore,
-    skips: list[Skip],
-    state: Progress,
-    seconds: float,
-    torn: int,
-) -> dict[str, Any]:
+def _facts(plan: Plan, problems: dict[str, Problem], store: ResultStore, summary: SweepSummary) -> dict[str, Any]:
+    """What ``summary.json`` holds: how the results were made."""
     import numpy
     import scipy
     import sklearn
@@ -224,7 +217,8 @@ def _summary(
         "data": {p.name: {"rows": len(p.X), "width": p.width, "source": len(p.source), "classes": len(p.classes),
                           "targets": {t: len(r) for t, r in p.targets.items()}, "digest": p.digest}
                  for p in problems.values()},
-        "runs": state.n_runs, "finished_before": state.n_before, "done": state.n_done, "failed": len(store.failures),
-        "seconds": round(seconds, 3), "batch_seconds": round(sum(store.seconds.values()), 3), "torn_records": torn,
-        "skips": [s.__dict__ for s in skips],
+        "runs": summary.n_runs, "finished_before": summary.n_before, "done": summary.n_done,
+        "failed": len(store.failures), "seconds": round(summary.seconds, 3),
+        "batch_seconds": round(sum(store.seconds.values()), 3), "torn_records": summary.n_torn,
+        "skips": [s.__dict__ for s in summary.skips],
     }  # fmt: skip

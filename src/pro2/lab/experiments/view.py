@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pro2.atomic import atomic_write
 from pro2.lab.experiments.results import ResultStore
@@ -55,8 +55,7 @@ def require_pyarrow() -> Any:
 def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:
     """Write ``results.parquet`` with the finished runs of a plan, in the plan's order, atomically."""
     pa = require_pyarrow()
-    schema = pa.schema([(name, _type(pa, kind)) for name, kind in COLUMNS.items()])
-    table = pa.Table.from_pylist(list(_rows(store, batches)), schema=schema)
+    table = pa.Table.from_pylist(list(_rows(store, batches)), schema=pa.schema(COLUMNS))
     return atomic_write(
         store.folder / RESULTS, lambda file: pa.parquet.write_table(table, file, compression="zstd"), force=True
     )
@@ -82,11 +81,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 def write_text(path: Path, text: str) -> Path:
     """Write text atomically, over what is there."""
-
-    def fill(file: IO[bytes]) -> None:
-        file.write(text.encode("utf-8"))
-
-    return atomic_write(path, fill, force=True)
+    return atomic_write(path, lambda file: file.write(text.encode("utf-8")), force=True)
 
 
 def read_view(folder: str | Path) -> Any:
@@ -97,12 +92,8 @@ def read_view(folder: str | Path) -> Any:
     try:
         table = pa.parquet.read_table(path)
         # what an older version did not measure is null; what is of another kind is no result of a sweep
-        columns = [table[n].cast(_type(pa, k)) if n in table.column_names else pa.nulls(len(table), _type(pa, k))
-                   for n, k in COLUMNS.items()]  # fmt: skip
+        columns = [table[field.name].cast(field.type) if field.name in table.column_names
+                   else pa.nulls(len(table), field.type) for field in pa.schema(COLUMNS)]  # fmt: skip
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or no results file: {str(error)[:200]}") from error
     return pa.table(columns, names=list(COLUMNS))
-
-
-def _type(pa: Any, kind: str) -> Any:
-    return {"string": pa.string(), "int32": pa.int32(), "float64": pa.float64()}[kind]

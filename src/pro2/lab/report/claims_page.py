@@ -15,7 +15,7 @@ from pro2.lab.report.evidence import shown
 from pro2.lab.report.loading import Results, load_results, read_json
 from pro2.lab.report.names import html_text, markdown_text, slug
 from pro2.lab.report.page import fill_page, html_table
-from pro2.lab.report.selection import explain, rules_of
+from pro2.lab.report.selection import explain
 from pro2.lab.report.write import write_report
 
 
@@ -49,7 +49,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _chosen(results: Results) -> str:
-    return explain(rules_of(results.plan, results.rows), results.titles)[0] if results.has_accuracy else ""
+    return explain(results.rules, results.titles)[0] if results.has_accuracy else ""
 
 
 def _markdown(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> Iterator[str]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.report.figures import Titles, add_legend, panels, shots_axis, values_of
+from pro2.lab.report.figures import Titles, add_legend, by_shots, panels, shots_axis, title_of
 from pro2.lab.report.names import figure_text
-from pro2.lab.report.style import COLOURS, INK, MARKERS
-from pro2.lab.report.tables import Table
+from pro2.lab.report.selection import where
+from pro2.lab.report.style import COLOURS, INK, look
+from pro2.lab.report.tables import Table, values_of
 
 
 def plot_heat_maps(table: Table, titles: Titles, columns: int | None = None) -> Any:
@@ -24,15 +25,15 @@ def plot_heat_maps(table: Table, titles: Titles, columns: int | None = None) -> 
     figure, axes = panels(len(targets) * len(methods), (2.2, 0.2 * len(sizes) + 0.75), 0.1, columns=columns)
     for i, method in enumerate(methods):
         for j, target in enumerate(targets):
-            here = [r for r in table if r["target"] == target]
+            here = where(table, target=target)
             span = [100 * pick(r["mean"] for r in here) for pick in (min, max)]
-            shots = sorted({r["shots"] for r in here})
+            shots = sorted(values_of(here, "shots"))
             grid = np.full((len(sizes), len(shots)), np.nan)
-            for row in (r for r in here if r["method"] == method):
+            for row in where(here, method=method):
                 grid[sizes.index(row["n_features"]), shots.index(row["shots"])] = 100 * row["mean"]
             axis = axes[i * len(targets) + j]
             _heat(axis, grid, shots, sizes, *span)
-            who = figure_text(titles.get(method, method))
+            who = title_of(method, titles)
             axis.set_title(figure_text(target) if columns > 1 else f"{who}: {figure_text(target)}")
             if j % columns == 0:
                 axis.set_ylabel(f"{who}\nnumber of features d" if columns > 1 else "features d")
@@ -52,10 +53,6 @@ def _heat(axis: Any, grid: np.ndarray, shots: list[int], sizes: list[int], low: 
     axis.set_xlabel("labels per class")
 
 
-def _look(i: int) -> dict[str, str]:
-    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-
-
 def _features_axis(axis: Any, values: Sequence[int]) -> None:
     """Feature counts over several powers of two are read on a logarithmic axis."""
     if max(values) > 32:
@@ -70,10 +67,10 @@ def plot_nullspace(table: Table, titles: Titles, columns: int | None = None) -> 
     figure, axes = panels(len(methods), columns=columns, sharey=True)
     for axis, method in zip(axes, methods):
         for i, target in enumerate(targets):
-            mine = [r for r in table if (r["method"], r["target"]) == (method, target)]
+            mine = where(table, method=method, target=target)
             points = sorted((r["n_features"], r["nullspace_norm"]) for r in mine)
-            axis.plot(*zip(*points), label=figure_text(target), **_look(i))
-        axis.set_title(figure_text(titles.get(method, method)))
+            axis.plot(*zip(*points), label=figure_text(target), **look(i))
+        axis.set_title(title_of(method, titles))
         axis.set_ylim(-0.03, 1.03)
         _features_axis(axis, [r["n_features"] for r in table])
     axes[0].set_ylabel("nullspace norm")
@@ -85,19 +82,19 @@ def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
     """Left: bias against nullspace norm, one line per target. Right: variance against shots, mean over targets."""
     figure, (left, right) = panels(2, (2.9, 2.4), legend=0.0, columns=columns)
     for i, target in enumerate(values_of(table, "target")):
-        rows = {r["n_features"]: r for r in table if r["target"] == target}
+        rows = {r["n_features"]: r for r in where(table, target=target)}
         points = sorted(
             (r["nullspace_norm"], 100 * r["bias"]) for r in rows.values() if r["nullspace_norm"] is not None
         )
-        left.plot(*zip(*points), label=figure_text(target), **_look(i))
+        left.plot(*zip(*points), label=figure_text(target), **look(i))
     left.set_xlabel("nullspace norm")
     left.set_ylabel("bias: error at most labels (%)")
     left.legend()
     sizes, shots = sorted(values_of(table, "n_features")), sorted(values_of(table, "shots"))
     shown = [d for d in (1, 4, 10, 16, 20) if d in sizes] or sizes[:: max(1, len(sizes) // 4)]
     for i, d in enumerate(shown):
-        means = [np.mean([r["variance"] for r in table if (r["n_features"], r["shots"]) == (d, s)]) for s in shots]
-        right.plot(shots, 100 * np.array(means), label=f"d = {d}", **_look(i))
+        means = [np.mean([r["variance"] for r in where(table, n_features=d, shots=s)]) for s in shots]
+        right.plot(shots, 100 * np.array(means), label=f"d = {d}", **look(i))
     shots_axis(right, shots)
     right.set_ylabel("variance: error above that (%)")
     right.legend()
@@ -110,15 +107,15 @@ def plot_bound(table: Table, titles: Titles, columns: int | None = None) -> Any:
     columns = columns or len(targets)
     figure, axes = panels(len(targets) * len(methods), columns=columns, sharey=True)
     for axis, (method, target) in zip(axes, [(m, t) for m in methods for t in targets]):
-        mine = [r for r in table if (r["method"], r["target"]) == (method, target)]
+        mine = where(table, method=method, target=target)
         for i, d in enumerate(sorted(values_of(mine, "n_features"))):
-            rows = sorted((r for r in mine if r["n_features"] == d), key=lambda r: r["shots"])
+            rows = by_shots(mine, n_features=d)
             shots = [r["shots"] for r in rows]
-            axis.plot(shots, [max(r["excess_risk"], 1e-5) for r in rows], label=f"d = {d}", **_look(i))
-            axis.plot(shots, [r["bound"] for r in rows], linestyle="--", color=_look(i)["color"], linewidth=1)
+            axis.plot(shots, [max(r["excess_risk"], 1e-5) for r in rows], label=f"d = {d}", **look(i))
+            axis.plot(shots, [r["bound"] for r in rows], linestyle="--", color=look(i)["color"], linewidth=1)
         axis.axhline(mine[0]["zero_risk"], color=INK, linewidth=0.8, linestyle=":")
         axis.set_yscale("log")
-        axis.set_title(f"{figure_text(titles.get(method, method))}: {figure_text(target)}")
+        axis.set_title(f"{title_of(method, titles)}: {figure_text(target)}")
         shots_axis(axis, [r["shots"] for r in mine])
     for axis in axes[::columns]:
         axis.set_ylabel("excess risk (nats)")

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pro2.atomic import atomic_write
 from pro2.lab.report import curves, figures, tables
 from pro2.lab.report.loading import Results
 from pro2.lab.report.names import slug
-from pro2.lab.report.selection import Rules, explain
+from pro2.lab.report.selection import Rules, explain, grouped, where
 from pro2.lab.report.style import figure_style
 from pro2.lab.report.tables import Table
 
@@ -37,11 +37,8 @@ class Drawn:
 
     def save(self, path: Path, **options: Any) -> None:
         """The drawing in the format of the file's ending, atomically."""
-
-        def fill(file: IO[bytes]) -> None:
-            self.figure.savefig(file, format=path.suffix[1:], **options)
-
-        atomic_write(path, fill, force=True)
+        kind = path.suffix[1:]
+        atomic_write(path, lambda file: self.figure.savefig(file, format=kind, **options), force=True)
 
 
 def draw_all(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]:
@@ -70,8 +67,7 @@ def _laid_out(figure: Any) -> Any:
 
 
 def _by_data(table: Table) -> Iterator[tuple[str, Table]]:
-    for data in dict.fromkeys(row["data"] for row in table):
-        yield data, [row for row in table if row["data"] == data]
+    yield from ((data, rows) for (data,), rows in grouped(table, "data").items())
 
 
 def _accuracies(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]:
@@ -79,7 +75,7 @@ def _accuracies(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]
     overall = tables.overall_table(means)
     if results.plan.compare == "data":
         for method in (m.name for m in results.plan.methods):
-            mine = [row for row in means if row["method"] == method]
+            mine = where(means, method=method)
             caption = f"{titles[method]}: one line per data set; bars are standard errors of the mean. {chosen}"
             yield _drawn(f"by-data-{method}", f"{titles[method]}: accuracy by data set", caption, mine,
                          figures.plot_by_data, mine, titles)  # fmt: skip
@@ -150,7 +146,7 @@ def _nullspaces(results: Results, rules: Rules) -> Iterator[Drawn]:
                      curves.plot_nullspace, table, results.titles)  # fmt: skip
         if not methods:
             continue
-        found = [r for r in tables.dimension_table(results.rows, rules, methods[:1]) if r["data"] == data]
+        found = where(tables.dimension_table(results.rows, rules, methods[:1]), data=data)
         both = tables.bias_variance_table(found, table)
         caption = (
             f"{results.titles[methods[0]]}. Bias is the error at the most labels, variance the error above that; bias "
@@ -172,11 +168,10 @@ def _bounds(results: Results) -> Iterator[Drawn]:
 
 
 def _pictures(results: Results) -> Iterator[Drawn]:
-    for row in results.rows:
-        if row["measure"] == "picture":
-            content, target = json.loads(row["detail"]), row["target"]
-            planes = [*content["boundaries"], content["mixture"]]
-            table = [{"plane": i, "normal": p["normal"], "offset": p["offset"]} for i, p in enumerate(planes)]
-            caption = "Planes through the middle of the points; the last one is the classifier that the probe mixes."
-            yield _drawn(f"picture-{target}", f"Project and Probe, target {target}", caption, table,
-                         curves.plot_picture, content, target)  # fmt: skip
+    for row in where(results.rows, measure="picture"):
+        content, target = json.loads(row["detail"]), row["target"]
+        planes = [*content["boundaries"], content["mixture"]]
+        table = [{"plane": i, "normal": p["normal"], "offset": p["offset"]} for i, p in enumerate(planes)]
+        caption = "Planes through the middle of the points; the last one is the classifier that the probe mixes."
+        yield _drawn(f"picture-{target}", f"Project and Probe, target {target}", caption, table,
+                     curves.plot_picture, content, target)  # fmt: skip

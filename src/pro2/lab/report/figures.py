@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from pro2.lab.report.names import figure_text
+from pro2.lab.report.selection import where
 from pro2.lab.report.style import COLOURS, INK, looks
-from pro2.lab.report.tables import Table
+from pro2.lab.report.tables import Table, values_of
 
 Titles = Mapping[str, str]
 
@@ -36,9 +37,9 @@ def panels(
     return figure, list(axes[:n])
 
 
-def values_of(table: Table, name: str) -> list[Any]:
-    """Different values of a column, in the order of the table."""
-    return list(dict.fromkeys(row[name] for row in table))
+def title_of(method: str, titles: Titles) -> str:
+    """What a figure calls a method."""
+    return figure_text(titles.get(method, method))
 
 
 def shots_axis(axis: Any, shots: Iterable[int]) -> None:
@@ -59,13 +60,18 @@ def add_legend(figure: Any, axis: Any, columns: int = 4) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
 
 
+def by_shots(table: Table, **values: Any) -> Table:
+    """Rows that have these values, from few labels to many."""
+    return sorted(where(table, **values), key=lambda row: row["shots"])
+
+
 def _lines(axis: Any, rows: Table, column: str, styles: Mapping[str, dict[str, Any]], titles: Titles) -> None:
     """One line with standard errors for each value of a column."""
     for value, look in styles.items():
-        mine = sorted((r for r in rows if r[column] == value), key=lambda r: r["shots"])
+        mine = by_shots(rows, **{column: value})
         mean, error = [100 * r["mean"] for r in mine], [100 * (r["standard_error"] or 0.0) for r in mine]
         if mine:
-            label = figure_text(titles.get(value, value))
+            label = title_of(value, titles)
             axis.errorbar([r["shots"] for r in mine], mean, error, label=label, capsize=2, elinewidth=1, **look)
     shots_axis(axis, [r["shots"] for r in rows])
 
@@ -82,8 +88,7 @@ def plot_overall(table: Table, titles: Titles, columns: int | None = None) -> An
 
 def plot_by_data(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Accuracy of one method against shots, one panel per target, one line per data set (say, a backbone)."""
-    method = table[0]["method"]
-    who = figure_text(titles.get(method, method))
+    who = title_of(table[0]["method"], titles)
     return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)", columns)
 
 
@@ -91,7 +96,7 @@ def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str, c
     values, styles = values_of(table, panel), looks(values_of(table, line))
     figure, axes = panels(len(values), columns=columns)
     for axis, value in zip(axes, values):
-        _lines(axis, [r for r in table if r[panel] == value], line, styles, titles)
+        _lines(axis, where(table, **{panel: value}), line, styles, titles)
         axis.set_title(figure_text(value))
     axes[0].set_ylabel(label)
     add_legend(figure, axes[0])
@@ -102,19 +107,19 @@ def plot_ranking(table: Table, titles: Titles, columns: int | None = None) -> An
     """Many methods at once: mean over targets, one dot for each number of shots, best method on top."""
     sets = values_of(table, "data")
     shots = sorted(values_of(table, "shots"))
-    score = {m: float(np.mean([r["mean"] for r in table if r["method"] == m])) for m in values_of(table, "method")}
+    score = {m: float(np.mean([r["mean"] for r in where(table, method=m)])) for m in values_of(table, "method")}
     order = sorted(score, key=score.__getitem__)
     size = (3.2 if columns == 1 else max(2.3, 4.8 / len(sets)), 0.19 * len(order) + 0.9)
     figure, axes = panels(len(sets), size, columns=columns, sharey=True)
     for axis, data in zip(axes, sets):
         for i, n in enumerate(shots):
-            rows = {r["method"]: r for r in table if r["data"] == data and r["shots"] == n}
+            rows = {r["method"]: r for r in where(table, data=data, shots=n)}
             at = [j for j, m in enumerate(order) if m in rows]
             means = [100 * rows[order[j]]["mean"] for j in at]
             axis.scatter(means, at, s=16, color=COLOURS[i % len(COLOURS)], label=f"{n} labels", zorder=3)
         axis.set_title(figure_text(data))
         axis.set_xlabel("accuracy (%)")
-    axes[0].set_yticks(range(len(order)), [figure_text(titles.get(m, m)) for m in order])
+    axes[0].set_yticks(range(len(order)), [title_of(m, titles) for m in order])
     add_legend(figure, axes[0])
     return figure
 
@@ -128,16 +133,14 @@ def plot_differences(table: Table, titles: Titles, columns: int | None = None) -
     for axis, target in zip(axes, targets):
         axis.axhline(0, color=INK, linewidth=0.8)
         for i, method in enumerate(methods):
-            rows = sorted(
-                (r for r in table if (r["target"], r["method"]) == (target, method)), key=lambda r: r["shots"]
-            )
+            rows = by_shots(table, target=target, method=method)
             # a little apart, so that intervals of neighbours can be told
             at = [r["shots"] * 2 ** (0.22 * (i - (len(methods) - 1) / 2)) for r in rows]
-            _intervals(axis, at, rows, figure_text(titles.get(method, method)), styles[method])
+            _intervals(axis, at, rows, title_of(method, titles), styles[method])
         axis.set_title(figure_text(target))
-        shots_axis(axis, [r["shots"] for r in table if r["target"] == target])
-    who = f"{figure_text(titles.get(methods[0], methods[0]))}: " if len(methods) == 1 else ""
-    axes[0].set_ylabel(f"{who}points above\n{figure_text(titles.get(baseline, baseline))}")
+        shots_axis(axis, values_of(where(table, target=target), "shots"))
+    who = f"{title_of(methods[0], titles)}: " if len(methods) == 1 else ""
+    axes[0].set_ylabel(f"{who}points above\n{title_of(baseline, titles)}")
     add_legend(figure, axes[0])
     return figure
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pro2.lab.experiments.parsing import parse_plan
-from pro2.lab.experiments.plan import Plan
+from pro2.lab.experiments.plan import Measure, Plan
 from pro2.lab.experiments.view import SUMMARY, read_view
+from pro2.lab.report.selection import rules_of
 
 _MOST_BYTES = 16 * 2**20
-_MEASURED = ("accuracy", "nullspace", "bound", "picture")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,11 @@ class Results:
     @property
     def titles(self) -> dict[str, str]:
         return {m.name: m.title for m in self.plan.methods}
+
+    @cached_property
+    def rules(self) -> dict[str, str]:
+        """How the plan has the setting of each method chosen."""
+        return rules_of(self.plan, self.rows)
 
     @property
     def has_accuracy(self) -> bool:
@@ -43,7 +49,7 @@ def load_results(folder: str | Path) -> Results:
     if not isinstance(plan, Plan):
         raise ValueError(f"{folder / 'plan.json'} is a suite; give the folder that holds its suite.json")
     known = {m.name for m in plan.methods}
-    rows = [row for row in rows if row["method"] in known and row["measure"] in _MEASURED]
+    rows = [row for row in rows if row["method"] in known and row["measure"] in get_args(Measure)]
     return Results(folder, plan, rows, _summary(folder / SUMMARY))
 
 
@@ -68,15 +74,11 @@ def _summary(path: Path) -> dict[str, Any]:
         "runs": (int,), "failed": (int,), "seconds": (int, float), "batch_seconds": (int, float), "recipe": (int, str),
     }  # fmt: skip
     kept = {name: found[name] for name, kind in kinds.items() if isinstance(found.get(name), kind)}
-    kept["versions"] = {str(k): str(v) for k, v in _dict(found.get("versions")).items()}
-    kept["skips"] = [each for each in _list(found.get("skips")) if isinstance(each, dict) and "reason" in each]
-    kept["data"] = {str(k): v for k, v in _dict(found.get("data")).items() if isinstance(v, dict)}
+    versions, skips, data = (
+        found[name] if isinstance(found.get(name), kind) else kind()
+        for name, kind in (("versions", dict), ("skips", list), ("data", dict))
+    )
+    kept["versions"] = {str(k): str(v) for k, v in versions.items()}
+    kept["skips"] = [each for each in skips if isinstance(each, dict) and "reason" in each]
+    kept["data"] = {str(k): v for k, v in data.items() if isinstance(v, dict)}
     return {"runs": 0, "failed": 0, "seconds": 0.0, "batch_seconds": 0.0, "recipe": "", **kept}
-
-
-def _dict(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

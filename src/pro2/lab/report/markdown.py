@@ -13,9 +13,9 @@ from pro2.lab.report.drawings import Drawn
 from pro2.lab.report.loading import Results
 from pro2.lab.report.names import markdown_text, slug
 from pro2.lab.report.page import skip_text
-from pro2.lab.report.selection import Rules, explain
+from pro2.lab.report.selection import Rules, explain, grouped, where
 from pro2.lab.report.style import figure_style
-from pro2.lab.report.tables import Table, write_csv
+from pro2.lab.report.tables import Table, values_of, write_csv
 
 _MANY = 8  # methods that fit side by side in one table
 
@@ -39,7 +39,7 @@ def write_markdown(docs: Path, results: Results, rules: Rules, figures: Sequence
 def _lines(results: Results, rules: Rules, figures: Sequence[Drawn], means: Table) -> Iterator[str]:
     plan, text = results.plan, markdown_text
     yield f"# {text(plan.title or plan.name)}\n"
-    line, meaning = explain(rules, results.titles) if means else ("Nothing was chosen: no accuracy was measured.", "")
+    line, meaning = explain(rules if means else {}, results.titles)
     yield f"**{text(line)}** {text(meaning)}\n"
     yield f"{text(plan.description)}\n"
     yield "Written by `pro2 sweep` with the plan below and `pro2 report OUT --markdown docs/results`; not edited.\n"
@@ -66,54 +66,44 @@ def code_block(code: str, language: str) -> str:
 def _tables(means: Table, titles: Mapping[str, str]) -> Iterator[str]:
     """Two tables per data set, best in bold: accuracy, and where there are groups the accuracy of the worst of them."""
     seeds = max(row["n_seeds"] for row in means)
-    for data in dict.fromkeys(row["data"] for row in means):
-        mine = [row for row in means if row["data"] == data]
-        methods = [m for m in titles if any(row["method"] == m for row in mine)]
-        layout = _wide if len(methods) > _MANY else _long
+    for (data,), mine in grouped(means, "data").items():
         yield f"## {markdown_text(data)}: accuracy\n\nMean ± standard error over {seeds} seeds, in percent.\n"
-        yield from layout(mine, methods, titles, ("mean", "standard_error"))
+        yield from _table(mine, titles, "mean", "standard_error")
         yield ""
         if any(row["worst_group"] is not None for row in mine):
             yield f"### {markdown_text(data)}: accuracy of the worst group\n"
             yield "A group is a label with a value of the group column; the worst is taken in every run.\n"
-            yield from layout(mine, methods, titles, ("worst_group", "worst_group_error"))
+            yield from _table(mine, titles, "worst_group", "worst_group_error")
             yield ""
 
 
-def _cells(rows: Table) -> list[tuple[str, int]]:
-    """Targets in the order of the results, labels ascending."""
-    targets = list(dict.fromkeys(row["target"] for row in rows))
-    return sorted({(row["target"], row["shots"]) for row in rows}, key=lambda c: (targets.index(c[0]), c[1]))
+def _table(rows: Table, titles: Mapping[str, str], value: str, error: str) -> Iterator[str]:
+    """A line for each target and number of labels; a line for each method where those would be too many columns."""
+    targets = values_of(rows, "target")
+    cells = sorted(grouped(rows, "target", "shots").items(), key=lambda c: (targets.index(c[0][0]), c[0][1]))
+    methods = [m for m in titles if where(rows, method=m)]
+    found = []  # a list for each cell, an entry for each method
+    for _, mine in cells:
+        best, by_method = max(row[value] or 0.0 for row in mine), {row["method"]: row for row in mine}
+        found.append([_number(by_method.get(m, {}), best, value, error) for m in methods])
+    names = [markdown_text(titles[m]) for m in methods]
+    if len(methods) > _MANY:
+        head = ["method", *(f"{markdown_text(target)} {shots}" for (target, shots), _ in cells)]
+        lines = [[name, *each] for name, each in zip(names, zip(*found))]
+    else:
+        head = ["target", "labels per class", *names]
+        lines = [[markdown_text(target), str(shots), *each] for ((target, shots), _), each in zip(cells, found)]
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    yield from (f"| {' | '.join(line)} |" for line in lines)
 
 
-def _long(rows: Table, methods: list[str], titles: Mapping[str, str], columns: tuple[str, str]) -> Iterator[str]:
-    yield "| target | labels per class | " + " | ".join(markdown_text(titles[m]) for m in methods) + " |"
-    yield "|---|---" + "|---" * len(methods) + "|"
-    for target, shots in _cells(rows):
-        found = {row["method"]: row for row in rows if (row["target"], row["shots"]) == (target, shots)}
-        best = max(row[columns[0]] or 0.0 for row in found.values())
-        cells = " | ".join(_cell(found.get(m), best, columns) for m in methods)
-        yield f"| {markdown_text(target)} | {shots} | {cells} |"
-
-
-def _wide(rows: Table, methods: list[str], titles: Mapping[str, str], columns: tuple[str, str]) -> Iterator[str]:
-    """Many methods are easier to read as rows."""
-    cells = _cells(rows)
-    found = {(row["target"], row["shots"], row["method"]): row for row in rows}
-    best = [max(row[columns[0]] or 0.0 for row in rows if (row["target"], row["shots"]) == cell) for cell in cells]
-    yield "| method | " + " | ".join(f"{markdown_text(target)} {shots}" for target, shots in cells) + " |"
-    yield "|---" * (len(cells) + 1) + "|"
-    for m in methods:
-        shown = " | ".join(_cell(found.get((*c, m)), b, columns) for c, b in zip(cells, best))
-        yield f"| {markdown_text(titles[m])} | {shown} |"
-
-
-def _cell(row: Mapping[str, Any] | None, best: float, columns: tuple[str, str]) -> str:
-    if row is None or row[columns[0]] is None:
+def _number(row: Mapping[str, Any], best: float, value: str, error: str) -> str:
+    """In percent, the best in bold; nothing where it was not measured."""
+    if row.get(value) is None:
         return ""
-    value, error = row[columns[0]], row[columns[1]]
-    number = f"**{100 * value:.1f}**" if round(value, 3) >= round(best, 3) else f"{100 * value:.1f}"
-    return number + ("" if error is None else f" ± {100 * error:.1f}")
+    number = f"**{100 * row[value]:.1f}**" if round(row[value], 3) >= round(best, 3) else f"{100 * row[value]:.1f}"
+    return number + ("" if row[error] is None else f" ± {100 * row[error]:.1f}")
 
 
 def _made(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from pro2.lab.report.drawings import Drawn
 from pro2.lab.report.loading import Results
 from pro2.lab.report.names import html_text
-from pro2.lab.report.selection import Rules, explain
+from pro2.lab.report.selection import Rules, explain, grouped
 from pro2.lab.report.style import GRID, INK
 from pro2.lab.report.tables import Table
 
@@ -47,7 +47,7 @@ def _svg(figure: Any, name: str, title: str, kind: str) -> str:
 def render_page(results: Results, rules: Rules, figures: Sequence[Drawn], means: Table) -> str:
     """The whole page as text."""
     plan, summary = results.plan, results.summary
-    line, meaning = explain(rules, results.titles) if means else ("Nothing was chosen: no accuracy was measured.", "")
+    line, meaning = explain(rules if means else {}, results.titles)
     return fill_page(
         title=plan.title or plan.name,
         description=plan.description,
@@ -81,16 +81,15 @@ _COLUMNS = (("data", "data"), ("target", "target"), ("shots", "labels per class"
             ("standard_deviation", "standard deviation"), ("worst_group", "worst group (%)"),
             ("n_seeds", "seeds"), ("n_features", "features"),
             ("l2", "l2"))  # fmt: skip
+_PERCENT = ("mean", "standard_error", "standard_deviation", "worst_group")
 
 
 def _results(means: Table, titles: Mapping[str, str]) -> str:
-    best: dict[tuple[Any, ...], float] = {}
-    for row in means:
-        cell = (row["data"], row["target"], row["shots"])
-        best[cell] = max(best.get(cell, 0.0), row["mean"])
+    cells = grouped(means, "data", "target", "shots")
+    best = {cell: max(row["mean"] for row in rows) for cell, rows in cells.items()}
     head = "".join(f"<th{_text_class(name)}>{html_text(title)}</th>" for name, title in _COLUMNS)
     body = "".join(_row(row, titles, best[row["data"], row["target"], row["shots"]]) for row in means)
-    filters = "".join(_filter(means, titles, i, name) for i, (name, _) in enumerate(_COLUMNS[:4]))
+    filters = "".join(_filter(means, titles, i, *names) for i, names in enumerate(_COLUMNS[:4]))
     note = (
         "Standard error of the mean and standard deviation, both over seeds (points of accuracy). Features and l2 are "
         "the setting that was chosen most often. The best mean of each cell is bold; click a heading to sort."
@@ -104,18 +103,13 @@ def _results(means: Table, titles: Mapping[str, str]) -> str:
 def _row(row: Mapping[str, Any], titles: Mapping[str, str], best: float) -> str:
     cells = []
     for name, _ in _COLUMNS:
-        value = row[name]
-        percent = name in ("mean", "standard_error", "standard_deviation", "worst_group")
-        shown = (
-            titles.get(value, value)
-            if name == "method"
-            else f"{100 * value:.1f}"
-            if percent and value is not None
-            else value
-        )
+        shown, exact = "" if row[name] is None else row[name], ""
+        if name == "method":
+            shown = titles.get(shown, shown)
+        elif name in _PERCENT and row[name] is not None:
+            shown, exact = f"{100 * shown:.1f}", f' data-value="{float(shown)!r}"'
         mark = ' class="best"' if name == "mean" and row["mean"] >= best else _text_class(name)
-        exact = f' data-value="{float(value)!r}"' if percent and value is not None else ""
-        cells.append(f"<td{mark}{exact}>{html_text('' if shown is None else shown)}</td>")
+        cells.append(f"<td{mark}{exact}>{html_text(shown)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -123,17 +117,15 @@ def _text_class(name: str) -> str:
     return ' class="text"' if name in ("data", "target", "method") else ""
 
 
-def _filter(means: Table, titles: Mapping[str, str], column: int, name: str) -> str:
+def _filter(means: Table, titles: Mapping[str, str], column: int, name: str, title: str) -> str:
     values = dict.fromkeys(str(titles.get(row[name], row[name]) if name == "method" else row[name]) for row in means)
     options = "".join(f"<option>{html_text(v)}</option>" for v in values)
-    title = dict(_COLUMNS)[name]
     select = f'<select data-column="{column}"><option value="">all</option>{options}</select>'
     return f"<label>{html_text(title)} {select}</label>"
 
 
 def _skips(summary: Mapping[str, Any]) -> str:
-    skips = summary.get("skips", [])
-    failed = summary.get("failed", 0)
+    skips, failed = summary["skips"], summary["failed"]
     told = f"<p><strong>{failed} runs failed</strong>; see failures.json.</p>" if failed else ""
     if not skips:
         return told

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
-from pro2.lab.experiments.plan import Plan
+from pro2.lab.experiments.plan import Plan, Selection
 
 Row = Mapping[str, Any]
+CELL = ("data", "target", "shots", "method")  # what runs are compared within
+_SETTING = ("n_features", "l2", "params")
 Rules = Mapping[str, str]  # how the setting of each method is chosen
 
 EXPLAINED = {
@@ -35,24 +37,22 @@ EXPLAINED = {
 }  # fmt: skip
 
 _NAMED = 4  # methods that one line can name
-RULES = ("validation", "oracle", "support")
 _COLUMN = {"validation": "val_accuracy", "support": "support_loss"}
 
 
 def rules_of(plan: Plan, rows: Iterable[Row], asked: str | None = None) -> dict[str, str]:
     """The rule of each method: the one asked for, or the plan's; "untuned" where there is one setting only."""
-    if asked is not None and asked not in RULES:
-        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, RULES))}")
-    settings: dict[tuple[str, str], set[tuple[Any, ...]]] = defaultdict(set)
-    for row in rows:
-        if row["measure"] == "accuracy":
-            settings[row["method"], row["data"]].add(_setting(row))
-    tuned = {method for (method, _), found in settings.items() if len(found) > 1}
+    if asked is not None and asked not in get_args(Selection):
+        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, get_args(Selection)))}")
+    found = grouped(where(rows, measure="accuracy"), "method", "data")
+    tuned = {method for (method, _), runs in found.items() if len(grouped(runs, *_SETTING)) > 1}
     return {m.name: (asked or plan.rule(m.name)) if m.name in tuned else "untuned" for m in plan.methods}
 
 
 def explain(rules: Rules, titles: Mapping[str, str]) -> tuple[str, str]:
-    """How settings were chosen, in one line, and what that means."""
+    """How settings were chosen, in one line, and what that means; without rules there was nothing to choose for."""
+    if not rules:
+        return "Nothing was chosen: no accuracy was measured.", ""
     by_rule: dict[str, list[str]] = defaultdict(list)
     for method, rule in rules.items():
         by_rule[rule].append(titles.get(method, method))
@@ -79,35 +79,32 @@ def select(rows: Iterable[Row], rules: Rules, keep: tuple[str, ...] = ()) -> lis
     keep : column names
         Choose within each value of these, e.g. ``("n_features",)`` for the best penalty of every dimension.
     """
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["measure"] == "accuracy":
-            cells[cell_of(row, *keep)].append(row)
+    cells = grouped(where(rows, measure="accuracy"), *CELL, *keep)
     return [row for cell in cells.values() for row in _choose(cell, rules[cell[0]["method"]])]
 
 
-def cell_of(row: Row, *more: str) -> tuple[Any, ...]:
-    """What runs are compared within: data, target, shots, method."""
-    return tuple(row[name] for name in ("data", "target", "shots", "method", *more))
+def where(rows: Iterable[Row], **values: Any) -> list[Any]:
+    """Rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
-def _setting(row: Row) -> tuple[Any, ...]:
-    return row["n_features"], row["l2"], row["params"]
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Rows by their values of some columns, in the order in which those first occur."""
+    groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in names)].append(row)
+    return groups
 
 
 def _choose(cell: list[Row], rule: str) -> list[Row]:
-    by_setting: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    by_seed: dict[int, list[Row]] = defaultdict(list)
-    for row in cell:
-        by_setting[_setting(row)].append(row)
-        by_seed[row["seed"]].append(row)
+    by_setting = grouped(cell, *_SETTING)
     if len(by_setting) == 1:
         return cell
     if rule == "oracle":
         return max(by_setting.values(), key=lambda r: (sum(x["accuracy"] for x in r) / len(r), *_simplicity(r[0])))
     _check_scores(cell, rule)
     column, sign = _COLUMN[rule], 1 if rule == "validation" else -1
-    return [max(runs, key=lambda r: (sign * r[column], *_simplicity(r))) for runs in by_seed.values()]
+    return [max(runs, key=lambda r: (sign * r[column], *_simplicity(r))) for runs in grouped(cell, "seed").values()]
 
 
 def _simplicity(row: Row) -> tuple[float, float]:

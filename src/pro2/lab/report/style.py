@@ -27,11 +27,7 @@ _STYLE = {
     "legend.fontsize": 7.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": GRID,
@@ -70,10 +66,10 @@ def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     free = [i for i in range(len(COLOURS)) if i not in taken] or list(range(len(COLOURS)))
     found = {}
     for i, method in enumerate(m for m in methods if m not in _FIXED):
-        found[method] = _look(free[i % len(free)], "-" if i < len(free) else "--")
-    found.update({m: _look(_FIXED[m], "-") for m in methods if m in _FIXED})
-    return {m: found[m] for m in methods}
+        found[method] = look(free[i % len(free)], "-" if i < len(free) else "--")
+    return {m: found[m] if m in found else look(_FIXED[m]) for m in methods}
 
 
-def _look(i: int, line: str) -> dict[str, Any]:
-    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": line}
+def look(i: int, line: str = "-") -> dict[str, Any]:
+    """Colour, marker and line number `i`."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": line}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,29 @@ import numpy as np
 
 from pro2.lab.experiments.view import write_text
 from pro2.lab.report.names import csv_text
-from pro2.lab.report.selection import Row, Rules, cell_of, select
+from pro2.lab.report.selection import CELL, Row, Rules, grouped, select, where
 
 Table = list[dict[str, Any]]
+
+_LEVEL = 0.95  # of confidence intervals
 
 
 def mean_table(rows: Iterable[Row], rules: Rules) -> Table:
     """Mean accuracy of each cell over seeds, with standard error and deviation, and that of the worst group."""
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in select(rows, rules):
-        cells[cell_of(row)].append(row)
     return [
         {**_named(cell), **moments([r["accuracy"] for r in runs]), **_worst_group(runs), **_settings(runs)}
-        for cell, runs in cells.items()
+        for cell, runs in grouped(select(rows, rules), *CELL).items()
     ]
 
 
 def _named(cell: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("data", "target", "shots", "method"), cell))
+    """What the values of a cell are, with or without a number of features."""
+    return dict(zip((*CELL, "n_features"), cell))
+
+
+def values_of(table: Iterable[Row], name: str) -> list[Any]:
+    """Different values of a column, in the order of the table."""
+    return list(dict.fromkeys(row[name] for row in table))
 
 
 def moments(values: Sequence[float]) -> dict[str, float | int | None]:
@@ -54,11 +59,8 @@ def _worst_group(runs: Sequence[Row]) -> dict[str, Any]:
 
 
 def _settings(runs: Sequence[Row]) -> dict[str, Any]:
-    """The settings that were chosen, most frequent first."""
-    chosen: dict[tuple[Any, ...], int] = defaultdict(int)
-    for row in runs:
-        chosen[row["n_features"], row["l2"]] += 1
-    (n_features, l2), _ = max(chosen.items(), key=lambda e: e[1])
+    """The setting that was chosen most often."""
+    (((n_features, l2), _),) = Counter((row["n_features"], row["l2"]) for row in runs).most_common(1)
     return {"n_features": n_features, "l2": l2}
 
 
@@ -69,34 +71,34 @@ def overall_table(means: Table) -> Table:
     rise or fall because a target came or went.
     """
     table = []
-    for data in dict.fromkeys(row["data"] for row in means):
-        mine = [row for row in means if row["data"] == data]
+    for (data,), mine in grouped(means, "data").items():
         targets = common_targets(mine)
-        groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-        for row in mine:
-            if row["target"] in targets:
-                groups[row["shots"], row["method"]].append(row)
-        for (shots, method), rows in groups.items():
-            # seeds of different targets draw different rows: errors of the targets add up in squares
-            error = math.sqrt(sum((r["standard_error"] or 0.0) ** 2 for r in rows)) / len(rows)
-            mean = float(np.mean([r["mean"] for r in rows]))
+        common = [row for row in mine if row["target"] in targets]
+        for (shots, method), rows in grouped(common, "shots", "method").items():
+            mean, error = combined(rows, "mean")
             table.append({"data": data, "shots": shots, "method": method, "mean": mean, "standard_error": error,
                           "n_targets": len(rows), "targets": ", ".join(targets)})  # fmt: skip
     return table
 
 
+def combined(rows: Sequence[Row], name: str) -> tuple[float, float]:
+    """Mean of a column over cells, and its standard error."""
+    # seeds of different cells draw different rows: their errors add up in squares
+    error = math.sqrt(sum((row["standard_error"] or 0.0) ** 2 for row in rows)) / len(rows)
+    return float(np.mean([row[name] for row in rows])), error
+
+
 def common_targets(rows: Table) -> list[str]:
     """Targets of one data set that have a row for every number of shots and every method."""
-    wanted = {(row["shots"], row["method"]) for row in rows}
-    found: dict[str, set[tuple[int, str]]] = defaultdict(set)
-    for row in rows:
-        found[row["target"]].add((row["shots"], row["method"]))
-    return [target for target, cells in found.items() if cells == wanted]
+    wanted = set(grouped(rows, "shots", "method"))
+    return [t for (t,), mine in grouped(rows, "target").items() if set(grouped(mine, "shots", "method")) == wanted]
 
 
-def difference_table(rows: Iterable[Row], rules: Rules, baseline: str, level: float = 0.95) -> Table:
+def difference_table(rows: Iterable[Row], rules: Rules, baseline: str) -> Table:
     """Paired differences to the baseline, seed by seed on the same draws, with a t interval over seeds."""
-    chosen = {(*cell_of(row), row["seed"]): row["accuracy"] for row in select(rows, rules)}
+    from scipy.stats import t
+
+    chosen = {cell: runs[-1]["accuracy"] for cell, runs in grouped(select(rows, rules), *CELL, "seed").items()}
     pairs: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for (data, target, shots, method, seed), accuracy in chosen.items():
         other = chosen.get((data, target, shots, baseline, seed))
@@ -104,29 +106,20 @@ def difference_table(rows: Iterable[Row], rules: Rules, baseline: str, level: fl
             pairs[data, target, shots, method].append(accuracy - other)
     table = []
     for cell, values in pairs.items():
-        found = moments(values)
-        half = half_width(found["standard_error"], len(values), level)
-        low, high = (None, None) if half is None else (np.mean(values) - half, np.mean(values) + half)
-        table.append({**_named(cell), "baseline": baseline, "difference": found["mean"], "low": low, "high": high,
-                      "standard_error": found["standard_error"], "level": level, "n_seeds": len(values)})  # fmt: skip
+        mean, error = np.mean(values), moments(values)["standard_error"]
+        half = None if error is None else float(t.ppf(0.5 + _LEVEL / 2, len(values) - 1)) * error
+        low, high = (None, None) if half is None else (mean - half, mean + half)
+        table.append({**_named(cell), "baseline": baseline, "difference": float(mean), "low": low, "high": high,
+                      "standard_error": error, "level": _LEVEL, "n_seeds": len(values)})  # fmt: skip
     return table
-
-
-def half_width(error: float | None, n: int, level: float = 0.95) -> float | None:
-    """Half of a t interval for a mean of n values."""
-    from scipy.stats import t
-
-    return None if error is None else float(t.ppf(0.5 + level / 2, n - 1)) * error
 
 
 def dimension_table(rows: Iterable[Row], rules: Rules, methods: Iterable[str]) -> Table:
     """Mean accuracy for every feature count, the penalty chosen within it: what the heat maps show."""
-    cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    rows, wanted = list(rows), list(methods)
-    for method in wanted:
-        for row in select([row for row in rows if row["method"] == method], rules, keep=("n_features",)):
-            cells[cell_of(row, "n_features")].append(row["accuracy"])
-    return [{**_named(cell[:4]), "n_features": cell[4], **moments(values)} for cell, values in cells.items()]
+    rows = list(rows)
+    chosen = [row for m in methods for row in select(where(rows, method=m), rules, keep=("n_features",))]
+    cells = grouped(chosen, *CELL, "n_features")
+    return [{**_named(cell), **moments([run["accuracy"] for run in runs])} for cell, runs in cells.items()]
 
 
 def nullspace_table(rows: Iterable[Row]) -> Table:
@@ -145,16 +138,12 @@ def bound_table(rows: Iterable[Row]) -> Table:
 
 
 def _measured(rows: Iterable[Row], measure: str, names: tuple[str, ...]) -> Table:
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["measure"] == measure:
-            cells[cell_of(row, "n_features")].append(row)
     table = []
-    for cell, runs in cells.items():
+    for cell, runs in grouped(where(rows, measure=measure), *CELL, "n_features").items():
         found = {name: moments([run[name] for run in runs]) for name in names}
         means = {name: each["mean"] for name, each in found.items()}
         error = {"standard_error": found[names[0]]["standard_error"], "n_seeds": len(runs)}
-        table.append({**_named(cell[:4]), "n_features": cell[4], **means, **error})
+        table.append({**_named(cell), **means, **error})
     return table
 
 

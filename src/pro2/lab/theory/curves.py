@@ -95,13 +95,10 @@ def _class_orders(codes: np.ndarray, n: int, n_draws: int, rng: np.random.Genera
     return np.array([[rng.permutation(rows)[:n] for rows in members] for _ in range(n_draws)])
 
 
-def _scores(Z: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """Class scores (n_d, N, K) of heads stacked on the first axis; two classes get the scores (0, z)."""
-    if coef.ndim == 3:
-        return np.einsum("nd,akd->ank", Z, coef) + intercept[:, None, :]
-    z = coef @ Z.T + intercept[:, None]
-    return np.stack([np.zeros_like(z), z], axis=-1)
-
-
 def _error(Z: np.ndarray, codes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    return np.mean(_scores(Z, coef, intercept).argmax(axis=-1) != codes, axis=-1)
+    """Share of wrong rows (n_d,) of heads that are stacked on the first axis."""
+    if coef.ndim == 2:  # two classes
+        found = coef @ Z.T + intercept[:, None] > 0
+    else:
+        found = (np.einsum("nd,akd->ank", Z, coef) + intercept[:, None, :]).argmax(axis=-1)
+    return np.mean(found != codes, axis=-1)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators import AdaptationReport
 from pro2.estimators.evaluation import Estimate, wilson
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
@@ -97,7 +96,7 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
     grid, loss, error = _loss_by_features(Z, codes, len(model.classes_))
     best = int(np.argmin(loss))
     report = model.adapt(X, y).report_
-    curve = report.learning_curve
+    curve, (low, high) = report.learning_curve, report.accuracy_interval
     if curve is None:
         notes.append(f"the rarest class has {counts.min()} rows; a learning curve needs 4 of each class")
     return Diagnosis(
@@ -111,18 +110,13 @@ def diagnose(model: Any, X_target: Any, y_target: Any, *, random_state: int = 0)
         loo_stderr=error.tolist(),
         features_needed=int(grid[int(np.argmax(loss <= loss[best] + error[best]))]),
         effective_features=None if math.isnan(report.effective_features) else report.effective_features,
-        loo_accuracy=None if report.withheld else _estimate(report, len(y)),
+        loo_accuracy=None if report.withheld else Estimate(report.accuracy, low, high, len(y)),
         n_shots=[] if curve is None else curve.n_per_class.tolist(),
         accuracy=[] if curve is None else (1 - curve.error).tolist(),
         stderr=[] if curve is None else curve.deviation.tolist(),
         expected={} if curve is None else _expected(curve, int(counts.min())),
         notes=notes,
     )
-
-
-def _estimate(report: AdaptationReport, n: int) -> Estimate:
-    low, high = report.accuracy_interval
-    return Estimate(report.accuracy, low, high, n)
 
 
 def _severity(
@@ -135,20 +129,14 @@ def _severity(
         return None, None, ["shift severity needs target rows of every class"]
     d = min(SEVERITY_FEATURES, Z.shape[1])
     source = _in_features(model.projection_, moments, d)
-    value = moments_severity(source, _moments(Z[:, :d], codes, source))
+
+    def of(rows: np.ndarray) -> float:
+        return moments_severity(source, SourceMoments.from_arrays(rows, codes, classes=source.classes))
+
     # the same size without a shift: rows drawn from the source's own Gaussian classes
     factor = np.linalg.cholesky(source.within_covariance() + 1e-12 * np.eye(d))
-    drawn = [
-        moments_severity(
-            source, _moments(source.mean[codes] + rng.standard_normal((len(codes), d)) @ factor.T, codes, source)
-        )
-        for _ in range(100)
-    ]
-    return value, np.quantile(drawn, [0.05, 0.5, 0.95]).tolist(), []
-
-
-def _moments(Z: np.ndarray, codes: np.ndarray, source: SourceMoments) -> SourceMoments:
-    return SourceMoments.from_arrays(Z, codes, classes=source.classes)
+    drawn = [of(source.mean[codes] + rng.standard_normal((len(codes), d)) @ factor.T) for _ in range(100)]
+    return of(Z[:, :d]), np.quantile(drawn, [0.05, 0.5, 0.95]).tolist(), []
 
 
 def _in_features(projection: Any, moments: SourceMoments, d: int) -> SourceMoments:
