@@ -51,6 +51,13 @@ def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder:
     np.testing.assert_allclose(features.transform(X, 4), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("method", ["random", "pro2-nc", "mixpro"])
+def test_chance_in_a_method_repeats_itself(method: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    plan = _plan(plan_values, methods=[{"method": method, "untuned": True}], shots=[4], seeds=[0, 1])
+    one, other = ([row["accuracy"] for row in _rows(plan, tmp_path / out, table_folder)] for out in ("a", "b"))
+    assert one == other
+
+
 TRAINED = [{"method": "teney"}, {"method": "pro2-nc"}, {"method": "pro2", "params": {"solver": "adamw"}}]
 
 

@@ -78,8 +78,9 @@ class Method:
 
     def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
         """One per seed and setting."""
-        seeded = "random_state" in self.parameters() and batch.method.starts > 1
-        starts = [seed % batch.method.starts if seeded else None for seed in batch.seeds]
+        # chance has a number, else the same run would give another result when it is done again
+        chance = "random_state" in self.parameters() and "random_state" not in dict(batch.method.params)
+        starts = [seed % batch.method.starts if chance else None for seed in batch.seeds]
         points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
         return [[PreparedKey(self.name, True, point, start, 0) for point in points] for start in starts]
 
