@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.run import run_sweep
 from pro2.lab.experiments.view import read_view
+from pro2.lab.report import write_report
 from pro2.tables.shifts import draw
 
 from .conftest import write_birds
@@ -79,7 +79,8 @@ def test_a_sweep_trains_on_the_device_it_is_given(table_folder: Path, plan_value
     torch = pytest.importorskip("torch")
     plan = _plan(plan_values, methods=[{"method": "teney"}], n_features=[2], shots=[4], seeds=[0])
     run_sweep(plan, tmp_path / "out", data=table_folder, device="cpu")
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["device"] == "cpu"
+    write_report(tmp_path / "out", markdown=tmp_path / "pages")
+    assert "gradient steps on cpu;" in next((tmp_path / "pages").glob("*.md")).read_text()
     with pytest.raises(ValueError, match="device='tpu' is not known"):
         run_sweep(plan, tmp_path / "out", data=table_folder, device="tpu")
     if not torch.cuda.is_available():

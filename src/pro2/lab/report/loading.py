@@ -72,6 +72,7 @@ def _summary(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} holds no summary of a sweep; run `pro2 sweep` again")
     kinds: dict[str, tuple[type, ...]] = {
         "runs": (int,), "failed": (int,), "seconds": (int, float), "batch_seconds": (int, float), "recipe": (int, str),
+        "device": (str,),
     }  # fmt: skip
     kept = {name: found[name] for name, kind in kinds.items() if isinstance(found.get(name), kind)}
     versions, skips, data = (
@@ -81,4 +82,4 @@ def _summary(path: Path) -> dict[str, Any]:
     kept["versions"] = {str(k): str(v) for k, v in versions.items()}
     kept["skips"] = [each for each in skips if isinstance(each, dict) and "reason" in each]
     kept["data"] = {str(k): v for k, v in data.items() if isinstance(v, dict)}
-    return {"runs": 0, "failed": 0, "seconds": 0.0, "batch_seconds": 0.0, "recipe": "", **kept}
+    return {"runs": 0, "failed": 0, "seconds": 0.0, "batch_seconds": 0.0, "recipe": "", "device": "", **kept}

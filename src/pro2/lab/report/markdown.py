@@ -110,7 +110,7 @@ def _made(summary: Mapping[str, Any]) -> Iterator[str]:
     yield "## How it was made\n"
     versions = ", ".join(f"{k} {v}" for k, v in summary["versions"].items() if k != "platform")
     # only methods that need gradient steps use the device, and not every plan has one
-    device = f"; gradient steps on {summary['device']}" if summary.get("device") else ""
+    device = f"; gradient steps on {summary['device']}" if summary["device"] else ""
     made = f"{summary['runs']} runs; {summary['batch_seconds']:.0f} s of work in batches{device}; {versions}"
     yield f"* {markdown_text(made)}; recipe `{slug(summary['recipe'])}`"
     for name, data in summary["data"].items():
