@@ -63,7 +63,7 @@ def paths_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: boo
     shape = (*lead, len(n_features), M)
     y, c, offset = (_rows_of(xp, v, shape) for v in (problem.Y[..., None, :, 0], problem.c[..., None, :], offset))
     a, b, kkt, n_iter = kernels.solve_paths(xp.reshape(K, (-1, M, M)), y, c, offset, l2, problem.tol, problem.max_iter)
-    scores = _loo_by_kernel(problem, K, y, c, offset, a, b, l2) if loo else None
+    scores = _loo_by_kernel(problem, n_features, K, y, c, offset, a, b, l2) if loo else None
     n_d, J = len(n_features), l2.shape[0]
     a, b, kkt = (xp.reshape(v, (*lead, n_d, J, *v.shape[2:])) for v in (a, b, kkt))
     coef = xp.zeros((*lead, n_d, J, 1, D), dtype=xp.float64)
@@ -96,7 +96,7 @@ def _rows_of(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _loo_by_kernel(
-    problem: Problem, K: Array, y: Array, c: Array, offset: Array, a: Array, b: Array, l2: Array
+    problem: Problem, n_features: list[int], K: Array, y: Array, c: Array, offset: Array, a: Array, b: Array, l2: Array
 ) -> Array:
     xp, M = problem.xp, K.shape[-1]
     gram = xp.reshape(K, (-1, M, M))
@@ -105,15 +105,26 @@ def _loo_by_kernel(
     h = c[:, None, :] * (P * (1.0 - P))[..., 0]
     V = kernels.path_variances(gram, h, l2)
     if V is None:
-        each = [own_variance(orthogonal(_root(xp, g), w, intercept=True), hj, l2) for g, w, hj in zip(gram, c, h)]
-        V = xp.stack(each)
+        Z = xp.reshape(problem.wide(problem.Z), (-1, *problem.Z.shape[-2:]))
+        prefixes = ((A, d) for A in Z for d in n_features)
+        V = xp.stack([_variances(xp, A[:, :d], *each, l2) for (A, d), each in zip(prefixes, zip(gram, c, h))])
     return left_out_scores(F, P, y[:, None, :, None], V, c[:, None, :], h)
 
 
-def _root(xp: Any, gram: Array) -> Array:
-    """Rows with this Gram matrix."""
-    values, vectors = xp.linalg.eigh(gram)
-    return vectors * xp.sqrt(xp.clip(values, 0.0, None))
+def _variances(xp: Any, A: Array, K: Array, c: Array, h: Array, l2: Array) -> Array:
+    """What `kernels.path_variances` computes, (J, M), by LAPACK for the many rows A of one prefix; K = A A'.
+
+    T = K (l2 I + h K)^-1, u = 1 - T h, V_ii = T_ii + u_i^2 / h'u, through l2 I + S K S with S = sqrt(h).
+    """
+    if A.shape[1] < A.shape[0]:
+        return own_variance(orthogonal(A, c, intercept=True, as_is=True), h, l2)
+    S, lam = xp.sqrt(h)[..., None], l2[:, None]
+    SK = S * K
+    X = xp.linalg.solve(SK * xp.matrix_transpose(S) + lam[..., None] * xp.eye(K.shape[0], dtype=K.dtype), SK)
+    T = (xp.linalg.diagonal(K) - xp.sum(SK * X, axis=-2)) / lam
+    u = 1.0 - (h @ K - ((SK @ h[..., None])[..., None, :, 0] @ X)[..., 0, :]) / lam
+    mass = xp.sum(h * u, axis=-1, keepdims=True)
+    return T + xp.where(mass > 0, u * u / xp.where(mass > 0, mass, xp.ones_like(mass)), xp.zeros_like(u))
 
 
 def _finished(problem: Problem, part: Part, n_features: list[int], l2: Array, loo: bool) -> Part:

@@ -29,7 +29,7 @@ ROUGH = 0.3  # what a Newton step may leave of the gradient while the residual i
 FAR = 1e-4
 SLOW = 4  # one in so many problems of a batch may be slower than the others
 DIRECT = 24  # coordinates of one logit up to which a step is factorised,
-DIRECT_ROWS = 4096  # and rows: each problem multiplies all of them by its own curvatures;
+DIRECT_NUMBERS = 1 << 21  # and rows times coordinates of all problems: each multiplies its own curvatures in;
 DIRECT_OFFSET = 1e4  # and how far scores may begin from zero
 JITTER = 1e-14  # of a Hessian whose coordinates have unit size: rows that are sure of their labels leave none of it
 FORGET = 64.0  # times rounding: what a direction must have of the largest energy to count as one
@@ -149,9 +149,10 @@ def _eps(xp: Any, like: Array) -> float:
     return float(xp.finfo(like.dtype).eps)
 
 
-def is_direct(n_rows: int, n_coordinates: int, n_scores: int) -> bool:
-    """Whether a Newton step is one factorisation for each problem."""
-    return n_scores == 1 and n_coordinates <= DIRECT and n_rows <= DIRECT_ROWS
+def is_direct(n_rows: int, n_coordinates: int, n_problems: int, n_scores: int) -> bool:
+    """Whether a Newton step is one factorisation for each problem on the same rows."""
+    small = n_rows * n_coordinates * n_problems <= DIRECT_NUMBERS
+    return n_scores == 1 and n_coordinates <= DIRECT and small
 
 
 class Mode(NamedTuple):
@@ -338,7 +339,7 @@ class _Problem:
     def _direct(self) -> bool:
         """Whether to factorise; not where offsets leave no curvature, and a full step leads nowhere."""
         M, r = self.phi.shape[-2:]
-        few = is_direct(M, r, self.Y.shape[-1])
+        few = is_direct(M, r, self.prior.shape[-1], self.Y.shape[-1])
         return few and bool(self.xp.all(self.xp.abs(self.offset) <= DIRECT_OFFSET))
 
     @cached_property

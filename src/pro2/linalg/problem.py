@@ -104,7 +104,7 @@ class Problem:
 
     def solve_one(self, l2: Array) -> LogisticFit:
         """All features under one penalty per problem."""
-        rows = self._rows(self.wide(self.Z), self.c)
+        rows = self._rows(self.wide(self.Z), self.c, 1)
         mode = self._mode(rows, self.offset(self.Z.shape[-1]), l2[..., None])
         coef, intercept = _heads(rows, mode, self.w0)
         coef, intercept, kkt = coef[..., 0, :, :], intercept[..., 0, :], mode.residual[..., 0]
@@ -112,9 +112,9 @@ class Problem:
             coef, intercept = coef[..., 0, :], intercept[..., 0]
         return LogisticFit(self.result(coef), self.result(intercept), kkt, mode.n_iter, kkt <= self.tol)
 
-    def _rows(self, A: Array, c: Array) -> Rows:
+    def _rows(self, A: Array, c: Array, n_penalties: int) -> Rows:
         M, p = A.shape[-2:]
-        direct = self.w0 is None and p <= M and is_direct(M, p + 1, losses.n_scores(self.n_classes))
+        direct = self.w0 is None and p <= M and is_direct(M, p + 1, n_penalties, losses.n_scores(self.n_classes))
         return orthogonal(A, c, intercept=True, as_is=direct)
 
     def _mode(self, rows: Rows, offset: Array, l2: Array) -> Mode:
@@ -126,7 +126,7 @@ class Problem:
     def solve(self, A: Array, c: Array, offset: Array, w0: Array | None, l2: Array, loo: bool) -> Part:
         """Prefixes A (..., n_d, M, d) under all penalties l2 (J,)."""
         xp = self.xp
-        rows = self._rows(A, c)
+        rows = self._rows(A, c, l2.shape[0])
         mode = self._mode(rows, offset, l2)
         coef, intercept = _heads(rows, mode, w0)
         scores = None
@@ -169,11 +169,15 @@ def loo_loss(scores: Array, y: Array, n_classes: int = 2, sample_weight: Array |
 def soft_targets(y: Array, c: Array, n_classes: int) -> Array:
     """Targets (..., M, K') of codes y; a class without rows gets half a pseudo-count, spread over the rows."""
     xp = array_namespace(c)
-    hot = xp.astype(y[..., None] == xp.arange(n_classes, device=device(y)), c.dtype)
+    rows = (y[..., None, :] == xp.arange(n_classes, device=device(y))[:, None]) & (c > 0)[..., None, :]  # (..., K, M)
+    absent = ~xp.any(rows, axis=-1)[..., None, :]
+    hot = losses.one_hot(y, n_classes, c)
+    if not bool(xp.any(absent)):
+        return hot
     present = xp.sum(xp.astype(c > 0, c.dtype), axis=-1)[..., None, None]
-    absent = xp.astype(xp.sum(c[..., None] * hot, axis=-2, keepdims=True) == 0, c.dtype) * PSEUDO_COUNT
-    soft = (hot * present + absent) / (present + xp.sum(absent, axis=-1, keepdims=True))
-    return soft[..., 1:] if n_classes == 2 else soft
+    absent = xp.astype(absent, c.dtype) * PSEUDO_COUNT
+    own = absent[..., 1:] if n_classes == 2 else absent
+    return (hot * present + own) / (present + xp.sum(absent, axis=-1, keepdims=True))
 
 
 def _heads(rows: Rows, mode: Mode, w0: Array | None) -> tuple[Array, Array]:
