@@ -337,16 +337,16 @@ class _Problem:
 
     @cached_property
     def _direct(self) -> bool:
-        """Whether to factorise; not where offsets leave no curvature, and a full step leads nowhere."""
+        """Whether to factorise: not where offsets are so large that a full step leads to where no curvature is left."""
         M, r = self.phi.shape[-2:]
         few = is_direct(M, r, self.prior.shape[-1], self.Y.shape[-1])
         return few and bool(self.xp.all(self.xp.abs(self.offset) <= DIRECT_OFFSET))
 
     @cached_property
     def _scaled(self) -> tuple[Array, Array, Array]:
-        """Units in which coordinates have about one size, so that they share the digits of a Hessian; what is in them.
+        """Units (..., 1, r) that make coordinates about equally large, so that a Hessian keeps the digits of each.
 
-        (..., 1, r), coordinates (..., 1, M, r) and the Hessian of the prior (..., J, r, r).
+        And in these units the coordinates (..., 1, M, r) and the Hessian of the prior (..., J, r, r).
         """
         xp, phi = self.xp, self.phi
         size = self.energy[..., 0] + xp.mean(self.prior, axis=-1)
