@@ -89,7 +89,8 @@ def test_blocks_of_parquet_shards_reduce_to_the_moments_of_all_rows(nodes, tmp_p
         rows = rows[y[rows] > 0] if i == 0 else rows
         pq.write_table(pa.table({"embedding": X[rows].tolist(), "y": y[rows]}), tmp_path / f"{i}.parquet")
     kept = np.concatenate([np.flatnonzero(y[:60] > 0), np.arange(60, 300)])
-    assert len({node["NodeID"] for node in ray.nodes() if node["Alive"]}) == 2
+    # of a node that another test killed the cluster may not know yet
+    assert len({node["NodeID"] for node in ray.nodes() if node["Alive"]}) >= 2
     dataset = ray.data.read_parquet(str(tmp_path), override_num_blocks=5)
     moments = SourceMoments.from_ray(dataset, fan_in=2)
     whole = SourceMoments.from_arrays(X[kept], y[kept])
