@@ -6,7 +6,7 @@ to the driver, which alone writes. The images must be readable under the same pa
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,11 +59,7 @@ def ray_shards(
                 compute=ray.data.ActorPoolStrategy(size=count),
                 **({"num_gpus": 1} if gpu else {"num_cpus": cpus_per_worker}),
             )
-            for row in rows.iter_rows():
-                found = pickle.loads(row["shard"])  # from our own workers, never from a file
-                if isinstance(found, ValueError):
-                    raise found
-                yield found
+            yield from (_from_row(row, plan) for row in rows.iter_rows())
 
     return engine
 
@@ -83,14 +79,30 @@ class _Worker:
             )
         self.images, self.plan, self.threads = images, plan, threads
 
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
-        """The shard as bytes, because blocks must have one width and a shard of skipped images has none."""
-        found: Shard | ValueError
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+        """Rows as bytes, because blocks must have one width and a shard of skipped images has none."""
+        wanted = int(batch["shard"][0])
         try:
-            (found,) = embed_shards(self.images, self.backbone, self.plan, [int(batch["shard"][0])], self.threads)
+            (shard,) = embed_shards(self.images, self.backbone, self.plan, [wanted], self.threads)
         except ValueError as error:  # a bad image: the driver says so, in one line
-            found = ValueError(str(error))
-        return {"shard": [pickle.dumps(found)]}
+            return {"index": [wanted], "width": [0], "rows": [b""], "skipped": ["{}"], "error": [str(error)]}
+        return {
+            "index": [shard.index],
+            "width": [shard.embeddings.shape[1]],
+            "rows": [shard.embeddings.tobytes()],
+            "skipped": [json.dumps({str(row): why for row, why in shard.skipped.items()})],
+            "error": [""],
+        }
+
+
+def _from_row(row: dict[str, Any], plan: Plan) -> Shard:
+    if row["error"]:
+        raise ValueError(row["error"])
+    index = int(row["index"])
+    span = plan.rows(index)
+    values = np.frombuffer(row["rows"], dtype=plan.dtype).reshape(len(span), int(row["width"]))
+    skipped = {int(number): why for number, why in json.loads(row["skipped"]).items()}
+    return Shard(index, span.start, values, skipped)
 
 
 def _capacity(ray: Any, gpu: bool, cpus_per_worker: int) -> int:
