@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from pro2.linalg import losses
 from pro2.linalg.loo import leave_one_out, log_likelihood, typical_curvature
-from pro2.linalg.mode import find_mode, orthogonal
+from pro2.linalg.mode import find_mode
 from pro2.linalg.moments import host
 from pro2.linalg.probes import fit_logistic, loo_loss, loo_path
+from pro2.linalg.rows import orthogonal
 from tests.linalg.backends import BACKENDS, to
 
 

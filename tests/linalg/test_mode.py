@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from pro2.linalg import losses
 from pro2.linalg import mode as one_newton
-from pro2.linalg.mode import Mode, Rows, find_mode, orthogonal
+from pro2.linalg.mode import Mode, find_mode
 from pro2.linalg.moments import host
+from pro2.linalg.rows import Rows, orthogonal
 from tests.linalg.backends import BACKENDS, to
 
 TOL = 1e-9

@@ -7,9 +7,9 @@ from typing import Any
 
 from pro2.linalg import kernels, losses
 from pro2.linalg.loo import left_out_scores, own_variance
-from pro2.linalg.mode import orthogonal
 from pro2.linalg.moments import Array
 from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
+from pro2.linalg.rows import orthogonal
 
 
 def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:

@@ -16,8 +16,9 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
-from pro2.linalg.mode import Mode, Rows
+from pro2.linalg.mode import Mode
 from pro2.linalg.moments import Array
+from pro2.linalg.rows import Rows
 
 FIXES_ITSELF = 1e-6  # a row that alone fixes its own fit has c h V -> 1: keep the step finite
 ENDLESS = 1e30  # a variance of scores beyond which more makes no difference

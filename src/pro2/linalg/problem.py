@@ -11,8 +11,9 @@ from array_api_compat import array_namespace, device
 from pro2.linalg import losses
 from pro2.linalg.kernels.threads import host_pieces
 from pro2.linalg.loo import leave_one_out
-from pro2.linalg.mode import Mode, Rows, find_mode, is_direct, orthogonal
+from pro2.linalg.mode import Mode, find_mode, is_direct
 from pro2.linalg.moments import Array
+from pro2.linalg.rows import Rows, orthogonal
 
 PSEUDO_COUNT = 0.5
 TOL = 1e-9
