@@ -109,7 +109,8 @@ def _expanded(
     """All batches of a checked plan, their data, and what had to be left out."""
     check_methods(plan.methods)
     problems, absent = load_problems(plan.data, data)
-    problems = {name: replace(each, device=_checked_device(device)) for name, each in problems.items()}
+    device = _checked_device(device)
+    problems = {name: replace(each, device=device) for name, each in problems.items()}
     batches, skips = expand(plan, problems)
     return batches, problems, (*absent, *skips)
 
