@@ -125,21 +125,20 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
 def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
     """Of the scores of rows X: average over scales and covariances of the family, at its largest reach.
 
-    Few labels must be able to matter. Covariances are linear in the share of the ranked features, so their average is
-    that of the average share.
+    Few labels must be able to matter.
     """
-    family = priors[0].family
-    total, ranked = np.zeros((len(X), len(X))), float(np.mean(family.ranked))
+    family, total = priors[0].family, np.zeros((len(X), len(X)))
     for prior in priors:
         # rows are computed where the model lives
         rows = beside(X.astype(np.float64), prior.scale)
         xp = array_namespace(rows)
         Z = prior.rows(rows, prior.gain(rows, xp.ones_like(rows[:, 0])))
-        A = host(prior.features(Z, ranked))
-        # single precision is enough to compare rows, where it holds their squares
-        A = A.astype(np.float32) if max(A.max(), -A.min()) < LARGE else A
-        total += (A @ A.T) / prior.precision(Member(ranked, max(family.reaches), 0.0, math.inf))
-    return total / len(priors)
+        for name in family.covariances:
+            A = host(prior.features(Z, name))
+            # single precision is enough to compare rows, where it holds their squares
+            A = A.astype(np.float32) if max(A.max(), -A.min()) < LARGE else A
+            total += (A @ A.T) / prior.precision(Member(name, max(family.reaches), 0.0, math.inf))
+    return total / (len(priors) * len(family.covariances))
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:

@@ -82,14 +82,14 @@ class TestRankedFeatures:
     def test_random_orthonormal_components_lose_accuracy(self):
         """The same family, centres and labels: what is lost is what the ranking knew."""
         source, few, test = self.ranked_problem()
-        family = PriorFamily(ranked=(0.9,), sizes=(0.0,), scales=("global",))
+        family = PriorFamily(covariances=("ranked",), ranked=0.9, sizes=(0.0,), scales=("global",))
         model = ProjectAndProbe(priors=family).fit(*source)
         ours = model.adapt(*few).score(*test)
         rng, blind = np.random.default_rng(1), []
         ranked = model.priors_
         for _ in range(3):
-            basis = [np.linalg.qr(rng.normal(size=p.components.T.shape))[0].T for p in ranked]
-            model.priors_ = tuple(replace(p, components=b) for p, b in zip(ranked, basis))
+            basis = [np.linalg.qr(rng.normal(size=p.ranked.directions.T.shape))[0].T for p in ranked]
+            model.priors_ = tuple(replace(p, ranked=replace(p.ranked, directions=b)) for p, b in zip(ranked, basis))
             blind.append(model.adapt(*few).score(*test))
         assert ours > np.mean(blind) + 0.05
 
@@ -98,7 +98,9 @@ class TestRankedFeatures:
         model = ProjectAndProbe().fit(*source)
         ours, ranked = model.adapt(*few), model.priors_
         turn = np.linalg.qr(np.random.default_rng(2).normal(size=(400, 400)))[0]
-        model.priors_ = tuple(replace(p, components=p.components @ turn) for p in ranked)
+        model.priors_ = tuple(
+            replace(p, ranked=replace(p.ranked, directions=p.ranked.directions @ turn)) for p in ranked
+        )
         assert np.abs(model.adapt(*few).coef_ - ours.coef_).max() > 1e-3 * np.abs(ours.coef_).max()
 
     @pytest.mark.parametrize("change", [{"solver": "logistic"}, {"ridge": 30.0}, {"n_components": 2}])
@@ -117,7 +119,8 @@ class TestRankedFeatures:
 
 
 @pytest.mark.parametrize(
-    "change", [{"trust": 0.0}, {"sizes": (0.0,)}, {"reaches": (100.0,)}, {"ranked": (0.0,)}, {"scales": ("global",)}]
+    "change",
+    [{"trust": 0.0}, {"sizes": (0.0,)}, {"reaches": (100.0,)}, {"covariances": ("flat",)}, {"scales": ("global",)}],
 )
 def test_another_family_gives_another_head(binary, change):
     model, X, y = binary

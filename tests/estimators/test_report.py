@@ -223,7 +223,9 @@ def test_row_numbers_of_the_surprising_are_those_of_the_caller():
 
 
 def one_prior(**options):
-    return PriorFamily(scales=("standard",), ridges=(3.0,), sizes=(1.0,), reaches=(4.0,), ranked=(0.3,), **options)
+    return PriorFamily(
+        scales=("standard",), ridges=(3.0,), sizes=(1.0,), reaches=(4.0,), covariances=("ranked",), **options
+    )
 
 
 @pytest.mark.parametrize("scale", ["auto", "unit"])

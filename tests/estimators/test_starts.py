@@ -114,7 +114,7 @@ class TestHead:
         W, b = sureness * head.coef_, sureness * head.intercept_
         model = ProjectAndProbe.from_head(W, b, head.classes_, case[3][0])
         for prior in model.priors_:
-            members = [m for m in prior.family.members() if (m.ranked, m.reach) == (0.0, 4.0)]
+            members = [m for m in prior.family.members() if (m.covariance, m.reach) == ("ranked", 4.0)]
             sizes = [prior.centre_size(member) for member in members]
             assert sizes == sorted(set(sizes))
             assert sizes[0] == 0.0

@@ -38,7 +38,7 @@ def test_weights_of_all_members_of_all_frames_sum_to_one():
     head = make_average(priors, *make_target())
     assert head.converged
     assert head.members == [
-        (p.name, m) for p in priors for k in p.family.ranked for m in p.family.members() if m.ranked == k
+        (p.name, m) for p in priors for k in p.family.covariances for m in p.family.members() if m.covariance == k
     ]
     assert head.weights.sum() == pytest.approx(1.0)
     assert len(head.weights) == len(head.loo) == len(head.members)
@@ -61,7 +61,7 @@ def test_the_average_is_the_weighted_sum_of_single_heads(n_classes):
     priors, (Z, t) = two_frames(n_classes), make_target(n_classes)
     some = [priors[0].family.members()[::7], priors[1].family.members()[3::9]]
     both = make_average(priors, Z, t, members=some)
-    each = [([[m], []] if k == 0 else [[], [m]]) for k in (0, 1) for m in sorted(some[k], key=lambda m: m.ranked)]
+    each = [([[m], []] if k == 0 else [[], [m]]) for k in (0, 1) for m in sorted(some[k], key=lambda m: m.covariance)]
     single = [make_average(priors, Z, t, members=one) for one in each]
     assert [h.members[0] for h in single] == both.members
     coef = sum(w * h.coef / h.temperature for w, h in zip(both.weights, single))
@@ -87,14 +87,21 @@ def test_an_edge_instead_of_a_slope_is_the_papers_probe():
     """All variance on the first d features, equal there, no centre, an intercept that is as good as free."""
     d, reach = 4, 0.7
     family = PriorFamily(
-        ranked=(1.0,), decay=0.0, n_ranked=d, sizes=(0.0,), reaches=(reach,), intercept=1e5, tolerance=1e9
+        covariances=("ranked",),
+        ranked=1.0,
+        decay=0.0,
+        n_ranked=d,
+        sizes=(0.0,),
+        reaches=(reach,),
+        intercept=1e5,
+        tolerance=1e9,
     )
     prior = make_prior(*make_source(), family)
     Z, t = make_target(M=16)
     head = make_average(prior, Z, t)
-    features = prior.rows(Z, np.ones(D)) @ prior.components.T
-    precision = prior.precision(Member(1.0, reach, 0.0, np.inf))
-    probe = fit_logistic(features, t, precision * prior.ranked_variance / len(t))
+    features = prior.rows(Z, np.ones(D)) @ prior.ranked.directions.T
+    precision = prior.precision(Member("ranked", reach, 0.0, np.inf))
+    probe = fit_logistic(features, t, precision / prior.ranked.along[0] / len(t))
     scores = (logits(head, Z) / head.temperature)[:, 0]
     np.testing.assert_allclose(scores, features @ probe.coef + probe.intercept, atol=1e-3)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pro2.linalg import losses
+from pro2.linalg import lapack, losses
 from pro2.linalg.moments import Moments, host
 from pro2.linalg.priors import Member, PriorFamily, SourcePrior
 from tests.linalg.backends import BACKENDS, to
@@ -19,7 +19,7 @@ def scaled(prior: SourcePrior, X: np.ndarray) -> np.ndarray:
 
 
 def test_a_family_is_every_combination_once():
-    family = PriorFamily(sizes=(0.0, 1.0, 4.0), ridges=(0.1, 1.0), reaches=(0.3, 4.0), ranked=(0.0, 0.5))
+    family = PriorFamily(sizes=(0.0, 1.0, 4.0), ridges=(0.1, 1.0), reaches=(0.3, 4.0), covariances=("flat", "ranked"))
     members = family.members()
     assert len(members) == len(set(members)) == 2 * 2 * (1 + 2 * 2)
     assert all(np.isinf(m.ridge) for m in members if m.size == 0)
@@ -27,31 +27,81 @@ def test_a_family_is_every_combination_once():
 
 @pytest.mark.parametrize("scale", ["standard", "global"])
 @pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("ranked", [0.0, 0.5, 1.0])
-def test_a_typical_source_row_has_unit_prior_variance_and_the_share_of_the_intercept(n_classes, scale, ranked):
+@pytest.mark.parametrize(
+    ("covariance", "options"),
+    [("flat", {}), ("ranked", {}), ("ranked", {"ranked": 1.0}), ("whitened", {}), ("whitened", {"n_principal": 3})],
+)
+def test_a_typical_source_row_has_unit_prior_variance_and_the_share_of_the_intercept(
+    n_classes, scale, covariance, options
+):
     X, y = make_source(n_classes)
-    prior = make_prior(X, y, scale=scale)
-    A = prior.features(scaled(prior, X), ranked)
+    prior = make_prior(X, y, PriorFamily(**options), scale=scale)
+    A = prior.features(scaled(prior, X), covariance)
     assert A.shape == (600, D + 1)
     assert np.mean(np.sum(A * A, axis=1)) == pytest.approx(1.0 + prior.family.intercept, rel=1e-6)
 
 
 def test_the_root_is_symmetric_and_falls_along_the_ranked_features():
-    prior = make_prior(*make_source(), PriorFamily(decay=1.0))
-    root = prior.spread(np.eye(D), 0.5)
+    prior = make_prior(*make_source(), PriorFamily(decay=1.0, ranked=0.5))
+    root, Q = prior.ranked.spread(np.eye(D)), prior.ranked.directions
     np.testing.assert_allclose(root, root.T, atol=1e-12)
-    along = np.diag(prior.components @ root @ root @ prior.components.T)
+    along = np.diag(Q @ root @ root @ Q.T)
     assert np.all(np.diff(along) < 0)
     flat = 0.5 / np.sum(prior.variance)
     np.testing.assert_allclose((along - flat) * np.arange(1, D + 1), along[0] - flat, rtol=1e-9)
 
 
 def test_beyond_the_ranked_features_the_prior_is_flat():
-    prior = make_prior(*make_source(), PriorFamily(n_ranked=3))
-    assert prior.components.shape == (3, D)
-    beyond = np.linalg.svd(prior.components)[2][3:]
-    root = prior.spread(beyond, 0.5)
+    prior = make_prior(*make_source(), PriorFamily(n_ranked=3, ranked=0.5))
+    assert prior.ranked.directions.shape == (3, D)
+    beyond = np.linalg.svd(prior.ranked.directions)[2][3:]
+    root = prior.ranked.spread(beyond)
     np.testing.assert_allclose(root, beyond * np.sqrt(0.5 / np.sum(prior.variance)), atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["standard", "global"])
+def test_whitened_is_the_inverse_of_the_shrunk_covariance(scale):
+    X, y = make_source()
+    prior = make_prior(X, y, PriorFamily(whitening=0.5), scale)
+    C = np.cov(X.T, bias=True) / np.outer(prior.scale, prior.scale)
+    expected = np.linalg.inv(C + 0.5 * np.mean(np.diag(C)) * np.eye(D))
+    root = prior.whitened.spread(np.eye(D))
+    found = root @ root.T
+    np.testing.assert_allclose(found / np.trace(found), expected / np.trace(expected), atol=1e-10)
+
+
+def test_beyond_the_principal_directions_whitened_is_flat():
+    X, y = make_source()
+    few, all_of_them = (make_prior(X, y, PriorFamily(n_principal=n)).whitened for n in (3, D))
+    assert few.directions.shape == (3, D)
+    np.testing.assert_allclose(np.abs(few.directions @ all_of_them.directions[:3].T), np.eye(3), atol=1e-9)
+    beyond = np.linalg.svd(few.directions)[2][3:]
+    np.testing.assert_allclose(few.spread(beyond), np.sqrt(few.beyond) * beyond, atol=1e-12)
+    assert few.beyond > few.along.max()
+
+
+@pytest.mark.parametrize("covariance", ["flat", "ranked", "whitened"])
+def test_effective_dimensions_are_those_of_spread_rows(covariance):
+    X, y = make_source()
+    prior = make_prior(X, y)
+    A = prior.features(scaled(prior, X), covariance)[:, :-1]
+    values = np.linalg.eigvalsh(A.T @ A)
+    assert prior.covariance(covariance).dims == pytest.approx(values.sum() ** 2 / np.sum(values**2), rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 5, 12])
+def test_leading_eigenpairs_are_those_of_the_whole_matrix(n):
+    A = np.cov(np.random.default_rng(0).normal(size=(30, 12)).T)
+    values, rows = lapack.leading_eigenpairs(A, n)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[::-1][:n], rtol=1e-10)
+    np.testing.assert_allclose(A @ rows.T, rows.T * values, atol=1e-10)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(n), atol=1e-10)
+
+
+@pytest.mark.parametrize("covariances", [(), ("flat", "round")])
+def test_a_covariance_that_does_not_exist_is_an_error(covariances):
+    with pytest.raises(ValueError, match="covariances must name some of"):
+        PriorFamily(covariances=covariances)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -91,17 +141,17 @@ def test_natural_size_is_the_calibrated_one_and_accuracy_is_that_of_the_head(n_c
 def test_a_centre_is_never_surer_than_the_source_supports():
     prior = make_prior(*make_source())
     for r, natural in zip(prior.family.ridges, prior.natural):
-        assert prior.centre_size(Member(0.0, 1.0, 0.25 * natural, r)) == pytest.approx(0.25 * natural)
-        assert prior.centre_size(Member(0.0, 1.0, 1e3, r)) == natural
-    assert prior.centre_size(Member(0.0, 1.0, 0.0, np.inf)) == 0.0
+        assert prior.centre_size(Member("flat", 1.0, 0.25 * natural, r)) == pytest.approx(0.25 * natural)
+        assert prior.centre_size(Member("flat", 1.0, 1e3, r)) == natural
+    assert prior.centre_size(Member("flat", 1.0, 0.0, np.inf)) == 0.0
 
 
 def test_no_centre_counts_as_right_half_of_the_time():
     prior = replace(make_prior(*make_source(4)), accuracy=(0.3, 0.9, 0.8))
     ridges = prior.family.ridges
-    assert prior.log_accuracy(Member(0.0, 1.0, 0.0, np.inf)) == pytest.approx(np.log(0.5))
-    assert prior.log_accuracy(Member(0.0, 1.0, 1.0, ridges[0])) == pytest.approx(np.log(0.5))
-    assert prior.log_accuracy(Member(0.0, 1.0, 1.0, ridges[1])) == pytest.approx(np.log(0.9))
+    assert prior.log_accuracy(Member("flat", 1.0, 0.0, np.inf)) == pytest.approx(np.log(0.5))
+    assert prior.log_accuracy(Member("flat", 1.0, 1.0, ridges[0])) == pytest.approx(np.log(0.5))
+    assert prior.log_accuracy(Member("flat", 1.0, 1.0, ridges[1])) == pytest.approx(np.log(0.9))
 
 
 def test_a_head_on_scaled_rows_is_the_same_head_on_raw_ones():
@@ -117,8 +167,8 @@ def test_the_unit_of_rows_plays_no_part():
     X, y = make_source()
     for scale in ("standard", "global"):
         a, b = make_prior(X, y, scale=scale), make_prior(1000 * X, y, scale=scale)
-        for ranked in (0.0, 0.5):
-            left, right = (p.features(scaled(p, k * X[:9]), ranked) for p, k in ((a, 1), (b, 1000)))
+        for covariance in ("flat", "ranked", "whitened"):
+            left, right = (p.features(scaled(p, k * X[:9]), covariance) for p, k in ((a, 1), (b, 1000)))
             np.testing.assert_allclose(right @ right.T, left @ left.T, atol=1e-9)
         np.testing.assert_allclose(b.scores(scaled(b, 1000 * X)), a.scores(scaled(a, X)), atol=1e-8)
 
@@ -189,6 +239,7 @@ def test_backends_agree(backend):
     np.testing.assert_allclose(host(found.heads), expected.heads, atol=1e-8)
     np.testing.assert_allclose(found.natural, expected.natural, rtol=1e-8)
     (Z,) = to(backend, X[:7])
-    ours = found.features(found.rows(Z, found.gain(Z, Z[:, 0] * 0.0 + 1.0)), 0.5)
-    plain = expected.features(expected.rows(X[:7], expected.gain(X[:7], np.ones(7))), 0.5)
-    np.testing.assert_allclose(host(ours), plain, atol=1e-7)
+    for covariance in ("flat", "ranked", "whitened"):
+        ours = found.features(found.rows(Z, found.gain(Z, Z[:, 0] * 0.0 + 1.0)), covariance)
+        plain = expected.features(expected.rows(X[:7], expected.gain(X[:7], np.ones(7))), covariance)
+        np.testing.assert_allclose(host(ours), plain, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Classes that appear on the target only: they start from the flat prior, without a centre."""
+"""Classes that appear on the target only: they start without a centre."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     classifier to the few labels of a target and returns it as one affine map on raw embeddings.
 
     By default that is the classifier of a family of priors: centred on nothing or on a source head, with a variance
-    that falls along the ranked features or not; each is fitted to the labels, weighed by leave-one-out, and all are
-    averaged. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one of
-    them lets leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
+    that falls along the ranked features or is whitened; each is fitted to the labels, weighed by leave-one-out, and all
+    are averaged. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one
+    of them lets leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class AdaptationReport:
     learning_curve : LearningCurve or None
         None with fewer than four labels in some class.
     members : list of dict
-        Priors of the default, heaviest first: `scale`, `ranked`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
+        Priors of the default, heaviest first: `scale`, `covariance`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
         mean leave-one-out log-likelihood of a row.
     n_features, l2 : int or None, float or None
         Of the paper's probe.
@@ -283,7 +283,7 @@ class Evidence:
     def _effective_features(self, coef: Array) -> float:
         if self.prior is None:
             return math.nan
-        W = host(coef) * host(self.prior.scale) @ host(self.prior.components).T
+        W = host(coef) * host(self.prior.scale) @ host(self.prior.ranked.directions).T
         W = W / (np.abs(W).max() or 1.0)  # squares of what is tiny would vanish
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0

@@ -188,11 +188,17 @@ RECORDS = {
             "scale": Numbers("D", above=0.0),
             "centre": Numbers("D"),
             "variance": Numbers("D", least=0.0),
-            "components": Numbers("d D"),
+            "ranked": Part("Covariance", "D"),
+            "whitened": Part("Covariance", "D"),
             "heads": Numbers("R rows D"),
             "offsets": Numbers("R rows"),
         },
         agrees=lambda prior: _prior_agrees(prior),
+    ),
+    "Covariance": Kind(
+        "pro2.linalg.covariances",
+        {"directions": Numbers("d D"), "along": Numbers("d", least=0.0)},
+        agrees=lambda covariance: covariance.beyond >= 0 and covariance.dims >= 1,
     ),
     "PriorFamily": Kind("pro2.linalg.priors", {}),
     "AdaptationReport": Kind("pro2.estimators.report", {}),
@@ -278,7 +284,7 @@ def _prior_agrees(prior: Any) -> bool:
     rows = 1 if prior.n_classes == 2 else prior.n_classes
     R = len(prior.family.ridges)
     sizes = (prior.heads.shape[:2] == (R, rows), len(prior.natural) == R, len(prior.accuracy) == R)
-    return prior.n_classes >= 2 and all(sizes) and prior.dims >= 1 and prior.unit > 0 and prior.ranked_variance > 0
+    return prior.n_classes >= 2 and all(sizes) and prior.dims >= 1 and prior.unit > 0
 
 
 def _bank_agrees(bank: Any) -> bool:

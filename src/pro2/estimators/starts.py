@@ -70,7 +70,7 @@ class OtherStarts:
         names = _checked_classes(classes)
         model._learn(_unanswered(X, names), UNLABELED)
         model.priors_ = tuple(
-            replace(prior, family=replace(prior.family, sizes=(0.0,), ranked=(0.0,))) for prior in model.priors_
+            replace(prior, family=replace(prior.family, sizes=(0.0,), covariances=("flat",))) for prior in model.priors_
         )
         return model
 

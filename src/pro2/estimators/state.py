@@ -203,7 +203,10 @@ def _read_record(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     needed = {name for name, each in known.items() if each.default is each.default_factory is dataclasses.MISSING}
     if not needed <= set(fields) <= set(known):  # a later version may add fields that have a default
         raise FormatError(f"the fields of {value['$record']} do not fit")
-    return cls(**fields)
+    try:
+        return cls(**fields)
+    except ValueError as error:  # the class checks what it is made of
+        raise FormatError(str(error)[:100]) from error
 
 
 def _read_estimator(value: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

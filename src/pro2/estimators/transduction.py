@@ -101,8 +101,8 @@ def _affine(prior: SourcePrior, Z: Array, mixed: np.ndarray, F: Array, labels: L
     target = mixed.copy()
     target[: len(y)] = np.eye(K)[y]
     Y = beside(target[:, 1:] if K == 2 else target, labels.X)
-    rows = orthogonal(prior.features(Z, 0.0), beside(np.full(n, len(y) / n), labels.X))
-    precision = prior.precision(Member(0.0, max(prior.family.reaches), 0.0, math.inf))
+    rows = orthogonal(prior.features(Z, "flat"), beside(np.full(n, len(y) / n), labels.X))
+    precision = prior.precision(Member("flat", max(prior.family.reaches), 0.0, math.inf))
     mode = find_mode(rows, Y, F[:, None, :], beside(np.array([precision]), labels.X), tol=TOL)
     theta, _ = rows.coefficients(mode.B[:, 0, :])
-    return prior.head(theta, 0.0)
+    return prior.head(theta, "flat")

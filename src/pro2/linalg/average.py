@@ -146,7 +146,7 @@ class _Block(NamedTuple):
 
     prior: SourcePrior
     gain: Array
-    ranked: float
+    covariance: str
     members: list[Member]
     rows: Rows
     mode: Mode
@@ -193,14 +193,14 @@ def _fit(
     for prior, gain, members in zip(priors, gains, chosen):
         Z = prior.rows(labels.X, gain)
         S = prior.scores(Z)
-        for ranked in dict.fromkeys(m.ranked for m in members):
-            own = [m for m in members if m.ranked == ranked]
-            blocks.append(_fit_block(prior, gain, ranked, own, Z, S, labels, shift.labeled, classes, tol))
+        for name in dict.fromkeys(m.covariance for m in members):
+            own = [m for m in members if m.covariance == name]
+            blocks.append(_fit_block(prior, gain, name, own, Z, S, labels, shift.labeled, classes, tol))
     return blocks
 
 
 def _fit_block(
-    prior: SourcePrior, gain: Array, ranked: float, members: list[Member], Z: Array, S: Array, labels: Labels,
+    prior: SourcePrior, gain: Array, covariance: str, members: list[Member], Z: Array, S: Array, labels: Labels,
     shift: Array, classes: np.ndarray | None, tol: float,
 ) -> _Block:  # fmt: skip
     xp = array_namespace(Z)
@@ -209,14 +209,14 @@ def _fit_block(
     if classes is not None:
         at = xp.asarray(classes, device=device(Z))
         offset, Y = xp.take(offset, at, axis=2), xp.take(Y, at, axis=1)
-    rows = orthogonal(prior.features(Z, ranked), labels.c)
+    rows = orthogonal(prior.features(Z, covariance), labels.c)
     precision = xp.asarray([prior.precision(m) for m in members], dtype=Z.dtype, device=device(Z))
     mode = find_mode(rows, Y, offset, precision, tol=tol, single=_is_large(labels, prior))
     loo = leave_one_out(rows, mode, Y, precision)
     # the only label of its class says nothing about how far labels reach: without it there is none to learn from
     alone = _alone(labels)
     judged = xp.where(alone[:, None, None], offset, loo)
-    return _Block(prior, gain, ranked, members, rows, mode, loo, host(log_likelihood(judged, Y)))
+    return _Block(prior, gain, covariance, members, rows, mode, loo, host(log_likelihood(judged, Y)))
 
 
 def _alone(labels: Labels) -> Array:
@@ -284,7 +284,7 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
     xp = array_namespace(B)
     w = xp.asarray(weights, dtype=B.dtype, device=device(B))
     theta, _ = block.rows.coefficients(xp.sum(w[None, :, None] * B, axis=1))
-    coef, intercept = prior.head(theta, block.ranked)
+    coef, intercept = prior.head(theta, block.covariance)
     for member, weight in zip(block.members, weights.tolist()):
         size = weight * prior.centre_size(member)
         if size:

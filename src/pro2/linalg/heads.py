@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
+from pro2.linalg import lapack
 from pro2.linalg.moments import Array, Moments
 
 
@@ -14,12 +15,11 @@ def discriminant_head(moments: Moments, ridge: float) -> tuple[Array, Array]:
     variance) * I. Returns coef (D,) and intercept () for two classes, (K, D) and (K,) for more.
     """
     xp = array_namespace(moments.mean)
-    D = moments.width
     A = moments.within_covariance()
-    level = xp.sum(xp.linalg.diagonal(moments.covariance())) / D
-    level = xp.where(level > 0, level, xp.ones_like(level))
-    A = A + xp.maximum(level * ridge, level * 1e-10) * xp.eye(D, dtype=A.dtype, device=device(A))
-    coef = xp.matrix_transpose(xp.linalg.solve(A, xp.matrix_transpose(moments.mean - moments.total_mean())))
+    level = float(xp.sum(xp.linalg.diagonal(moments.covariance()))) / moments.width
+    level = max(ridge, 1e-10) * (level if level > 0 else 1.0)
+    coef = lapack.solve_shifted(A, level, xp.matrix_transpose(moments.mean - moments.total_mean()))
+    coef = xp.matrix_transpose(coef)
     middle = 0.5 * xp.sum(coef * (moments.mean + moments.total_mean()), axis=1)
     share = moments.weight / moments.total_weight
     intercept = xp.log(xp.maximum(share, xp.full_like(share, 1e-12))) - middle

@@ -7,11 +7,13 @@ a division, and so is every step towards the label's ranked directions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pro2.linalg.bases import EXHAUSTED
+from pro2.linalg.covariances import Covariance, Principal, Seen
 from pro2.linalg.priors import PriorFamily, SourcePrior, two_class_prior
 
 
@@ -48,19 +50,37 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
     n = min(family.n_ranked, len(d))
     Q = _krylov(spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0), e, n)
     more = 0.25 - c  # classes are taken as equally common: more lies between them
+    squares = float(np.sum(spectrum.values**2) + 2 * more * (e * e) @ spectrum.values + (more * (e @ e)) ** 2)
+    ranked, whitened = _covariances(spectrum, e, more, squares, Q, family)
     return two_class_prior(
         family=family,
         name=name,
         scale=spectrum.scale,
         centre=mean.mean(axis=0),
         variance=spectrum.variance + more * d * d,
-        components=Q @ spectrum.vectors.T,
-        along=(Q * Q) @ spectrum.values + more * (Q @ e) ** 2,
-        squares=float(np.sum(spectrum.values**2) + 2 * more * (e * e) @ spectrum.values + (more * (e @ e)) ** 2),
+        ranked=ranked,
+        whitened=whitened,
+        squares=squares,
         heads=[spectrum.vectors @ v for v, _, _ in heads],
         noise=[noise for _, noise, _ in heads],
         signal=[signal for _, _, signal in heads],
     )
+
+
+def _covariances(
+    spectrum: Spectrum, e: np.ndarray, more: float, squares: float, Q: np.ndarray, family: PriorFamily
+) -> tuple[Covariance, Covariance]:
+    """Made in the eigenvectors, where second moments are diagonal but for `more` along e, and turned back."""
+    values, D = spectrum.values, len(e)
+    p = min(family.n_principal, D)
+    total, rest = float(values.sum() + more * (e @ e)), float(values[: D - p].mean()) if p < D else 0.0
+
+    def seen(rows: np.ndarray) -> Seen:
+        return Seen.along(rows, rows * values + more * np.outer(rows @ e, e), total, squares)
+
+    ranked, whitened = family.shaped(Q, Principal(values[::-1][:p], np.eye(D)[::-1][:p], rest), seen)
+    turned = spectrum.vectors.T[::-1][:p]
+    return replace(ranked, directions=Q @ spectrum.vectors.T), replace(whitened, directions=turned)
 
 
 def label_head(spectrum: Spectrum, label: LabelMeans, ridge: float) -> tuple[np.ndarray, float]:

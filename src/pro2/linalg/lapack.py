@@ -101,6 +101,23 @@ def solve_shifted(A: Any, level: float, rhs: Any) -> Any:
     return xp.linalg.solve(A + level * xp.eye(A.shape[0], dtype=A.dtype, device=device(A)), rhs)
 
 
+def leading_eigenpairs(A: Any, n: int) -> tuple[Any, Any]:
+    """The n largest eigenvalues of a symmetric A that is not negative, largest first, and orthonormal rows (n, D)."""
+    if serves(A):
+        M, D = A.copy(), len(A)
+        found, values, rows, support = np.zeros(1, np.int32), np.empty(D), np.empty((n, D)), np.empty(2 * D, np.int32)
+        args = ("V", "I", "L", D, M, D, 0.0, 0.0, D - n + 1, D, 0.0, found, values, rows, D, support)
+        asked, whole = np.empty(1), np.empty(1, np.int32)
+        call("dsyevr", *args, asked, -1, whole, -1)
+        work, more = np.empty(int(asked[0])), np.empty(int(whole[0]), np.int32)
+        if call("dsyevr", *args, work, len(work), more, len(more)) == 0 and found[0] == n:
+            return np.maximum(values[:n], 0.0)[::-1].copy(), rows[::-1].copy()
+    xp = array_namespace(A)
+    values, vectors = xp.linalg.eigh(A)
+    rows = xp.flip(xp.matrix_transpose(vectors)[-n:, :], axis=0)
+    return xp.flip(xp.maximum(values, 0.0 * values)[-n:]), rows
+
+
 def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:
     """Orthonormalised M b, M^2 b, ... with alternating signs; fewer than n rows if less than `exhausted` is new."""
     from scipy.linalg.blas import dsymv

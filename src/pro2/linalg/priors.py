@@ -3,8 +3,8 @@
 A logit of the target is  s(x) + sum_k theta_k z_k(x),  theta_k ~ N(0, v lambda_k):
 
 * the centre s is nothing, or the source's linear discriminant at one of a few ridges and sizes;
-* z are the coordinates of a scaled embedding; lambda is flat, or half of it falls as 1 / k along the ranked features,
-  the directions that predict the source label (`pro2.linalg.bases`): less variance where the source saw no use;
+* z are the coordinates of a scaled embedding; a share of lambda falls as 1 / k along the ranked features, the
+  directions that predict the source label (`pro2.linalg.bases`), or it is whitened (`pro2.linalg.covariances`);
 * v is one of a few reaches: how far a label may move the logits.
 
 lambda_k = 1 for k <= d and 0 beyond, s = 0 would be the paper's probe on d features: a prior with an edge.
@@ -13,13 +13,23 @@ lambda_k = 1 for k <= d and 0 beyond, s = 0 would be the paper's probe on d feat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import gaussian, lapack
+from pro2.linalg.covariances import (
+    COVARIANCES,
+    Covariance,
+    Principal,
+    Seen,
+    effective_dims,
+    flat_covariance,
+    ranked_covariance,
+    whitened_covariance,
+)
 from pro2.linalg.moments import Array, Moments
 
 
@@ -44,12 +54,19 @@ class PriorFamily:
     reaches : tuple of float
         A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
         rows have d effective dimensions: reach = v / sqrt(d) means the same in 20 dimensions and in 2000.
-    ranked : tuple of float
-        Shares of the prior variance that fall along the ranked features; 0 is the flat prior.
+    covariances : tuple of str
+        Of the prior, up to a factor: "ranked", "whitened", "flat".
+    ranked : float
+        Share of the variance of "ranked" that falls along the ranked features; the rest is flat.
     n_ranked : int
         How many ranked features there are; beyond them the prior is flat. Twice as many change no result.
     decay : float
         The variance along ranked feature k falls as k^-decay.
+    whitening : float
+        "whitened" is (C + whitening I)^-1, C the source covariance in units of its mean eigenvalue. Small numbers trust
+        directions that hardly move on the source.
+    n_principal : int
+        How many principal directions "whitened" tells apart; beyond them it is flat. More change no result.
     intercept : float
         Share of the intercept in the prior variance of a logit: classes are rarely far from where the source had them.
     trust : float
@@ -67,25 +84,39 @@ class PriorFamily:
     ridges: tuple[float, ...] = (0.1, 3.0, 100.0)
     sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
     reaches: tuple[float, ...] = (0.2, 4.0, 32.0)
-    ranked: tuple[float, ...] = (0.0, 0.3)
+    covariances: tuple[str, ...] = ("ranked", "whitened")
+    ranked: float = 0.2
     n_ranked: int = 128
     decay: float = 1.0
+    whitening: float = 10.0
+    n_principal: int = 64
     intercept: float = 0.03
     trust: float = 16.0
     sharpness: float = 1.0
     source_shares: float = 0.5
     tolerance: float = 4.0
 
+    def __post_init__(self) -> None:
+        if not self.covariances or not set(self.covariances) <= set(COVARIANCES):
+            raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
+
     def members(self) -> list[Member]:
         """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""
         centres = [(s, r) for s in self.sizes for r in (self.ridges if s else (math.inf,))]
-        return [Member(k, v, s, r) for k in self.ranked for v in self.reaches for s, r in centres]
+        return [Member(k, v, s, r) for k in self.covariances for v in self.reaches for s, r in centres]
+
+    def shaped(
+        self, components: Array, principal: Principal, seen: Callable[[Array], Seen]
+    ) -> tuple[Covariance, Covariance]:
+        """The ranked and the whitened covariance of a source."""
+        ranked = ranked_covariance(components, seen(components), self.ranked, self.decay)
+        return ranked, whitened_covariance(principal, seen(principal.directions), self.whitening)
 
 
 class Member(NamedTuple):
-    """One prior: share of ranked variance, reach, size of the centre and ridge of the source head at its centre."""
+    """One prior: name of its covariance, reach, size of the centre and ridge of the source head at its centre."""
 
-    ranked: float
+    covariance: str
     reach: float
     size: float
     ridge: float
@@ -105,8 +136,8 @@ class SourcePrior:
         Mean of the scaled class means: scores are affine in z = x / scale - centre.
     variance : array (D,)
         Of each scaled feature about the centre, classes weighted equally.
-    components : array (d, D)
-        Ranked orthonormal directions in the scaled space.
+    ranked, whitened : Covariance
+        In the scaled space; the directions of `ranked` are the ranked features.
     heads, offsets : arrays (R, K', D), (R, K')
         Source discriminants for equally common classes, one per ridge, scaled so that the root mean square margin of a
         source row is `unit`^2; K' = 1 (a difference of logits) for two classes, K centred logits for more.
@@ -120,8 +151,6 @@ class SourcePrior:
         1 + log(K - 1), which is 1 for two classes: the margin over K - 1 equal others that gives the true class
         probability e / (1 + e). Centres have size unit^2 because the best of the others counts, not their mean; prior
         variances have a factor `unit`.
-    ranked_variance : float
-        Sum over ranked features of k^-decay times their variance.
     """
 
     family: PriorFamily
@@ -130,14 +159,14 @@ class SourcePrior:
     scale: Array
     centre: Array
     variance: Array
-    components: Array
+    ranked: Covariance
+    whitened: Covariance
     heads: Array
     offsets: Array
     natural: tuple[float, ...]
     accuracy: tuple[float, ...]
     dims: float
     unit: float
-    ranked_variance: float
 
     @classmethod
     def from_moments(
@@ -154,8 +183,11 @@ class SourcePrior:
         unit = _unit(K)
         made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
         second = within + _between(scaled, centre)
-        along = xp.sum((components @ second) * components, axis=1)
-        along = xp.maximum(along, 0.0 * along)
+        total, squares = float(xp.sum(xp.linalg.diagonal(second))), float(xp.sum(second * second))
+        principal = Principal.of(moments.scaled(scale).covariance(), family.n_principal)
+        ranked, whitened = family.shaped(
+            components, principal, lambda Q: Seen.along(Q, lapack.product(Q, second), total, squares)
+        )
         return cls(
             family=family,
             name=name,
@@ -163,14 +195,14 @@ class SourcePrior:
             scale=scale,
             centre=centre,
             variance=xp.maximum(xp.linalg.diagonal(second), 0.0 * centre),  # that of equal rows may round to less
-            components=components,
+            ranked=ranked,
+            whitened=whitened,
             heads=xp.stack([h.coef for h in made]),
             offsets=xp.stack([h.intercept for h in made]),
             natural=tuple(h.natural for h in made),
             accuracy=tuple(h.accuracy for h in made),
-            dims=_effective(second),
+            dims=effective_dims(total, squares),
             unit=unit,
-            ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
         )
 
     def with_classes(self, places: Sequence[int], n_classes: int) -> SourcePrior:
@@ -230,7 +262,7 @@ class SourcePrior:
 
     def precision(self, member: Member) -> float:
         """1 / v, for each class half the variance of a difference of two."""
-        v = self.unit * member.reach * math.sqrt(self.dims)
+        v = self.unit * member.reach * math.sqrt(self.covariance(member.covariance).dims)
         return (1.0 if self.n_classes == 2 else 2.0) / v
 
     def centre_size(self, member: Member) -> float:
@@ -251,47 +283,38 @@ class SourcePrior:
     def _at(self, member: Member) -> int:
         return self.family.ridges.index(member.ridge) if member.size else 0
 
-    def features(self, Z: Array, ranked: float) -> Array:
+    def covariance(self, name: str) -> Covariance:
+        """That of the coefficients, up to the factor v."""
+        if name == "flat":
+            total = float(array_namespace(self.variance).sum(self.variance))
+            return flat_covariance(self.ranked.directions, total, self.dims)
+        return {"ranked": self.ranked, "whitened": self.whitened}[name]
+
+    def features(self, Z: Array, covariance: str) -> Array:
         """A (M, D + 1) with A A' the prior covariance of scores at v = 1; the last column is the intercept."""
         xp = array_namespace(Z)
-        A = self.spread(Z, ranked)
+        A = self.covariance(covariance).spread(Z)
         return xp.concat([A, xp.full_like(A[:, :1], math.sqrt(self.family.intercept))], axis=1)
 
-    def head(self, theta: Array, ranked: float) -> tuple[Array, Array]:
+    def head(self, theta: Array, covariance: str) -> tuple[Array, Array]:
         """The head (K', D), (K') of rows of this space whose scores are features(rows) @ theta (D + 1, K')."""
-        coef = self.spread(array_namespace(theta).matrix_transpose(theta[:-1, :]), ranked)
+        coef = self.covariance(covariance).spread(array_namespace(theta).matrix_transpose(theta[:-1, :]))
         return coef, math.sqrt(self.family.intercept) * theta[-1, :]
-
-    def spread(self, Z: Array, ranked: float) -> Array:
-        """Rows times the symmetric root of the covariance of theta, which sums to one over a typical row.
-
-        It is flat but for the ranked directions q_k, along which it has their share on top:
-        root = a I + sum_k (b_k - a) q_k q_k',  a^2 = (1 - ranked) / sum of variances,  b_k^2 = a^2 + ranked k^-decay
-        / ...
-        """
-        xp = array_namespace(Z)
-        a = math.sqrt((1.0 - ranked) / (float(xp.sum(self.variance)) or 1.0))
-        if not ranked:
-            return a * Z
-        falling = _falling(self.components[:, 0], self.family.decay)
-        b = xp.sqrt(a * a + ranked * falling / self.ranked_variance)
-        return a * Z + ((Z @ xp.matrix_transpose(self.components)) * (b - a)) @ self.components
 
 
 def two_class_prior(
-    *, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, components: Array, along: Array,
-    squares: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
+    *, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, ranked: Covariance,
+    whitened: Covariance, squares: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
 ) -> SourcePrior:  # fmt: skip
     """From what is known of two equally common classes about their midpoint.
 
     heads are discriminants (D,), noise their variances within classes, signal their differences between the means;
-    along (d,) are variances along the components, and squares is the sum of the squared eigenvalues of the covariance.
+    squares is the sum of the squared eigenvalues of the covariance.
     """
     xp = array_namespace(centre)
     signs = xp.asarray([[1.0, -1.0], [-1.0, 1.0]], dtype=centre.dtype, device=device(centre))
     each = [(0.25 * n * signs, 0.25 * s * signs) for n, s in zip(noise, signal)]
     sizes = [gaussian.margin(*pair) for pair in each]
-    total = float(xp.sum(variance))
     made = xp.stack([h / size if size > 0 else 0.0 * h for h, size in zip(heads, sizes)])[:, None, :]
     return SourcePrior(
         family=family,
@@ -300,14 +323,14 @@ def two_class_prior(
         scale=scale,
         centre=centre,
         variance=variance,
-        components=components,
+        ranked=ranked,
+        whitened=whitened,
         heads=made,
         offsets=0.0 * made[:, :, 0],
         natural=tuple(gaussian.calibration(*pair) * size for pair, size in zip(each, sizes)),
         accuracy=tuple(gaussian.accuracy(*pair) for pair in each),
-        dims=max(1.0, total**2 / squares) if squares > 0 else 1.0,
+        dims=effective_dims(float(xp.sum(variance)), squares),
         unit=_unit(2),
-        ranked_variance=float(xp.sum(_falling(along, family.decay) * along)) or 1.0,
     )
 
 
@@ -357,7 +380,7 @@ def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: 
         coef, intercept = coef - xp.mean(coef, axis=0), intercept - xp.mean(intercept)
     V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
     b = xp.concat([-0.5 * intercept, 0.5 * intercept]) if len(moments.classes) == 2 else intercept
-    noise, at = V @ within @ xp.matrix_transpose(V), M @ xp.matrix_transpose(V) + b
+    noise, at = lapack.product(V, within) @ xp.matrix_transpose(V), M @ xp.matrix_transpose(V) + b
     size = gaussian.margin(noise, at)
     scale = target / size if size > 0 else 0.0
     return _Head(
@@ -368,20 +391,7 @@ def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: 
 def _between(moments: Moments, centre: Array) -> Array:
     xp = array_namespace(centre)
     M = (moments.mean - centre) * xp.sqrt(moments.weight / moments.total_weight)[:, None]
-    return xp.matrix_transpose(M) @ M
-
-
-def _effective(A: Array) -> float:
-    """(tr A)^2 / tr(A A), at least 1."""
-    xp = array_namespace(A)
-    square = float(xp.sum(A * A))
-    return max(1.0, float(xp.sum(xp.linalg.diagonal(A))) ** 2 / square) if square > 0 else 1.0
-
-
-def _falling(like: Array, decay: float) -> Array:
-    """1, 2^-decay, 3^-decay, ... as long as `like`."""
-    xp = array_namespace(like)
-    return xp.astype(xp.arange(1, like.shape[0] + 1, device=device(like)), like.dtype) ** -decay
+    return lapack.product(xp.matrix_transpose(M), M)
 
 
 def _n_rows(weight: Array) -> float:

@@ -12,8 +12,8 @@ from pro2.estimators.projection import DEFAULT_RIDGE
 _ALL = PriorFamily()
 WITHOUT: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
-        "ranked features": {"ranked": (0.0,)},
-        "flat prior": {"ranked": tuple(share for share in _ALL.ranked if share)},
+        "ranked features": {"covariances": ("flat", "whitened")},
+        "whitening": {"covariances": ("flat", "ranked")},
         "source centres": {"sizes": (0.0,)},
         "zero centre": {"sizes": tuple(size for size in _ALL.sizes if size)},
         "small centres": {"sizes": tuple(size for size in _ALL.sizes if not 0 < size < 1)},
