@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.validation import beside, check_X
+from pro2.linalg.covariances import Covariance
 from pro2.linalg.moments import host
 from pro2.linalg.priors import Member, SourcePrior
 
@@ -131,14 +132,21 @@ def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
     for prior in priors:
         # rows are computed where the model lives
         rows = beside(X.astype(np.float64), prior.scale)
-        xp = array_namespace(rows)
-        Z = prior.rows(rows, prior.gain(rows, xp.ones_like(rows[:, 0])))
+        Z = host(prior.rows(rows, prior.gain(rows, array_namespace(rows).ones_like(rows[:, 0]))))
+        # single precision is enough to compare rows, where it holds their squares
+        Z = Z.astype(np.float32) if max(Z.max(), -Z.min()) < LARGE else Z
+        inner = Z @ Z.T
         for name in family.covariances:
-            A = host(prior.features(Z, name))
-            # single precision is enough to compare rows, where it holds their squares
-            A = A.astype(np.float32) if max(A.max(), -A.min()) < LARGE else A
-            total += (A @ A.T) / prior.precision(Member(name, max(family.reaches), 0.0, math.inf))
+            v = 1.0 / prior.precision(Member(name, max(family.reaches), 0.0, math.inf))
+            total += v * (_of_scores(prior.covariance(name), Z, inner) + family.intercept)
     return total / (len(priors) * len(family.covariances))
+
+
+def _of_scores(covariance: Covariance, Z: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Z covariance Z', from inner = Z Z': what differs from flat has few directions."""
+    along = Z @ host(covariance.directions).T.astype(Z.dtype)
+    excess = (host(covariance.along) - covariance.beyond).astype(Z.dtype)
+    return np.asarray(covariance.beyond * inner + (along * excess) @ along.T)
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
