@@ -98,10 +98,17 @@ def test_leading_eigenpairs_are_those_of_the_whole_matrix(n):
     np.testing.assert_allclose(rows @ rows.T, np.eye(n), atol=1e-10)
 
 
-@pytest.mark.parametrize("covariances", [(), ("flat", "round")])
-def test_a_covariance_that_does_not_exist_is_an_error(covariances):
-    with pytest.raises(ValueError, match="covariances must name some of"):
-        PriorFamily(covariances=covariances)
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"covariances": ()}, "covariances must name some of"),
+        ({"covariances": ("flat", "round")}, "covariances must name some of"),
+        ({"whitening": 0.0}, "whitening must be positive"),
+    ],
+)
+def test_a_covariance_that_does_not_exist_is_an_error(change, found):
+    with pytest.raises(ValueError, match=found):
+        PriorFamily(**change)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

@@ -99,6 +99,10 @@ class PriorFamily:
     def __post_init__(self) -> None:
         if not self.covariances or not set(self.covariances) <= set(COVARIANCES):
             raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
+        if not self.whitening > 0:
+            raise ValueError(
+                f"whitening must be positive, got {self.whitening!r}: some directions may never move."
+            )
 
     def members(self) -> list[Member]:
         """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""
