@@ -73,27 +73,27 @@ class Principal(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Directions q_k as source rows with second moments S see them.
+    """Directions q_k as source rows with second moments `total` S see them, where S has trace one.
 
-    inner (d, d) = q_k'S q_l, lengths (d,) = |S q_k|^2, total = trace of S, squares = trace of S S.
+    inner (d, d) = q_k'S q_l, lengths (d,) = |S q_k|^2, squares = trace of S S.
     """
 
     inner: Array
     lengths: Array
-    total: float
     squares: float
+    total: float
 
     @classmethod
-    def along(cls, directions: Array, moved: Array, total: float, squares: float) -> Seen:
+    def along(cls, directions: Array, moved: Array, squares: float, total: float) -> Seen:
         """From moved (d, D) = directions @ S."""
         xp = array_namespace(moved)
         inner = lapack.product(moved, xp.matrix_transpose(directions))
-        return cls(inner, xp.sum(moved * moved, axis=1), total, squares)
+        return cls(inner, xp.sum(moved * moved, axis=1), squares, total)
 
 
 def flat_covariance(like: Array, total: float, dims: float) -> Covariance:
     """Of rows (., D) `like` those given, whose squares sum to `total`."""
-    return Covariance(like[:0, :], like[:0, 0], 1.0 / (total or 1.0), dims)
+    return Covariance(like[:0, :], like[:0, 0], 1.0 / total, dims)
 
 
 def ranked_covariance(components: Array, seen: Seen, share: float, decay: float) -> Covariance:
@@ -102,7 +102,7 @@ def ranked_covariance(components: Array, seen: Seen, share: float, decay: float)
     k = xp.arange(1, components.shape[0] + 1, device=device(components))
     falling = xp.astype(k, components.dtype) ** -decay
     own = xp.maximum(xp.linalg.diagonal(seen.inner), 0.0 * falling)
-    beyond = (1.0 - share) / (seen.total or 1.0)
+    beyond = 1.0 - share
     return _scaled(components, beyond + share * falling / (float(xp.sum(falling * own)) or 1.0), beyond, seen)
 
 
@@ -115,17 +115,17 @@ def whitened_covariance(principal: Principal, seen: Seen, ridge: float) -> Covar
 
 
 def _scaled(directions: Array, along: Array, beyond: float, seen: Seen) -> Covariance:
-    """Divided by trace(covariance S), with dims = trace^2 / trace(covariance S covariance S)."""
+    """Divided by its trace with the second moments; dims = trace(covariance S)^2 / trace(covariance S covariance S)."""
     xp = array_namespace(along)
     excess = along - beyond
-    size = beyond * seen.total + float(xp.sum(excess * xp.linalg.diagonal(seen.inner)))
+    size = beyond + float(xp.sum(excess * xp.linalg.diagonal(seen.inner)))
+    size = size if size > 0 else 1.0
     square = beyond**2 * seen.squares + 2.0 * beyond * float(xp.sum(excess * seen.lengths))
     square += float(xp.sum(excess[:, None] * excess * seen.inner**2))
-    dims = effective_dims(size, square)
-    size = size if size > 0 else 1.0
-    return Covariance(directions, along / size, beyond / size, dims)
+    unit = size * seen.total
+    return Covariance(directions, along / unit, beyond / unit, effective_dims(square / size**2))
 
 
-def effective_dims(total: float, squares: float) -> float:
-    """(Sum of eigenvalues)^2 / sum of their squares, at least 1."""
-    return max(1.0, total**2 / squares) if squares > 0 else 1.0
+def effective_dims(squares: float) -> float:
+    """1 / sum of the squared eigenvalues, which sum to one; at least 1."""
+    return max(1.0, 1.0 / squares) if squares > 0 else 1.0

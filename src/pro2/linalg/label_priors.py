@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pro2.linalg.bases import EXHAUSTED
-from pro2.linalg.covariances import Covariance, Principal, Seen
+from pro2.linalg.covariances import Covariance, Principal, Seen, effective_dims
 from pro2.linalg.priors import PriorFamily, SourcePrior, two_class_prior
 
 
@@ -49,9 +49,8 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
     heads = [_along(spectrum, e, c, r * level) for r in family.ridges]
     n = min(family.n_ranked, len(d))
     Q = _krylov(spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0), e, n)
-    more = 0.25 - c  # classes are taken as equally common: more lies between them
-    squares = float(np.sum(spectrum.values**2) + 2 * more * (e * e) @ spectrum.values + (more * (e @ e)) ** 2)
-    ranked, whitened = _covariances(spectrum, e, more, squares, Q, family)
+    more = max(0.0, 0.25 - c)  # classes are taken as equally common: more lies between them
+    ranked, whitened, dims = _covariances(spectrum, e, more, Q, family)
     return two_class_prior(
         family=family,
         name=name,
@@ -60,7 +59,7 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
         variance=spectrum.variance + more * d * d,
         ranked=ranked,
         whitened=whitened,
-        squares=squares,
+        dims=dims,
         heads=[spectrum.vectors @ v for v, _, _ in heads],
         noise=[noise for _, noise, _ in heads],
         signal=[signal for _, _, signal in heads],
@@ -68,19 +67,21 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
 
 
 def _covariances(
-    spectrum: Spectrum, e: np.ndarray, more: float, squares: float, Q: np.ndarray, family: PriorFamily
-) -> tuple[Covariance, Covariance]:
-    """Made in the eigenvectors, where second moments are diagonal but for `more` along e, and turned back."""
-    values, D = spectrum.values, len(e)
-    p = min(family.n_principal, D)
-    total, rest = float(values.sum() + more * (e @ e)), float(values[: D - p].mean()) if p < D else 0.0
-
-    def seen(rows: np.ndarray) -> Seen:
-        return Seen.along(rows, rows * values + more * np.outer(rows @ e, e), total, squares)
-
-    ranked, whitened = family.shaped(Q, Principal(values[::-1][:p], np.eye(D)[::-1][:p], rest), seen)
-    turned = spectrum.vectors.T[::-1][:p]
-    return replace(ranked, directions=Q @ spectrum.vectors.T), replace(whitened, directions=turned)
+    spectrum: Spectrum, e: np.ndarray, more: float, Q: np.ndarray, family: PriorFamily
+) -> tuple[Covariance, Covariance, float]:
+    """Both, made in the eigenvectors, where second moments are diagonal but for `more` along e; and flat dimensions."""
+    values, D, p = spectrum.values, len(e), min(family.n_principal, len(e))
+    total = float(values.sum() + more * (e @ e)) or 1.0
+    share, f = values / total, e * np.sqrt(more / total)
+    squares = float(share @ share + 2 * (f * f) @ share + (f @ f) ** 2)
+    rest = float(values[: D - p].mean()) if p < D else 0.0
+    ranked, whitened = family.shaped(
+        Q,
+        Principal(values[::-1][:p], np.eye(D)[::-1][:p], rest),
+        lambda rows: Seen.along(rows, rows * share + np.outer(rows @ f, f), squares, total),
+    )
+    ranked = replace(ranked, directions=Q @ spectrum.vectors.T)
+    return ranked, replace(whitened, directions=spectrum.vectors.T[::-1][:p]), effective_dims(squares)
 
 
 def label_head(spectrum: Spectrum, label: LabelMeans, ridge: float) -> tuple[np.ndarray, float]:

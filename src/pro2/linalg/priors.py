@@ -99,10 +99,10 @@ class PriorFamily:
     def __post_init__(self) -> None:
         if not self.covariances or not set(self.covariances) <= set(COVARIANCES):
             raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
+        if not self.n_principal >= 1:
+            raise ValueError(f"n_principal must be at least 1, got {self.n_principal!r}.")
         if not self.whitening > 0:
-            raise ValueError(
-                f"whitening must be positive, got {self.whitening!r}: some directions may never move."
-            )
+            raise ValueError(f"whitening must be positive, got {self.whitening!r}: some directions may never move.")
 
     def members(self) -> list[Member]:
         """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""
@@ -187,10 +187,12 @@ class SourcePrior:
         unit = _unit(K)
         made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
         second = within + _between(scaled, centre)
-        total, squares = float(xp.sum(xp.linalg.diagonal(second))), float(xp.sum(second * second))
+        total = float(xp.sum(xp.linalg.diagonal(second))) or 1.0
+        share = second / total  # squares of small numbers would vanish
+        squares = float(xp.sum(share * share))
         principal = Principal.of(moments.scaled(scale).covariance(), family.n_principal)
         ranked, whitened = family.shaped(
-            components, principal, lambda Q: Seen.along(Q, lapack.product(Q, second), total, squares)
+            components, principal, lambda Q: Seen.along(Q, lapack.product(Q, share), squares, total)
         )
         return cls(
             family=family,
@@ -205,7 +207,7 @@ class SourcePrior:
             offsets=xp.stack([h.intercept for h in made]),
             natural=tuple(h.natural for h in made),
             accuracy=tuple(h.accuracy for h in made),
-            dims=effective_dims(total, squares),
+            dims=effective_dims(squares),
             unit=unit,
         )
 
@@ -290,7 +292,7 @@ class SourcePrior:
     def covariance(self, name: str) -> Covariance:
         """That of the coefficients, up to the factor v."""
         if name == "flat":
-            total = float(array_namespace(self.variance).sum(self.variance))
+            total = float(array_namespace(self.variance).sum(self.variance)) or 1.0
             return flat_covariance(self.ranked.directions, total, self.dims)
         return {"ranked": self.ranked, "whitened": self.whitened}[name]
 
@@ -308,12 +310,11 @@ class SourcePrior:
 
 def two_class_prior(
     *, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, ranked: Covariance,
-    whitened: Covariance, squares: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
+    whitened: Covariance, dims: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
 ) -> SourcePrior:  # fmt: skip
     """From what is known of two equally common classes about their midpoint.
 
-    heads are discriminants (D,), noise their variances within classes, signal their differences between the means;
-    squares is the sum of the squared eigenvalues of the covariance.
+    heads are discriminants (D,), noise their variances within classes, signal their differences between the means.
     """
     xp = array_namespace(centre)
     signs = xp.asarray([[1.0, -1.0], [-1.0, 1.0]], dtype=centre.dtype, device=device(centre))
@@ -333,7 +334,7 @@ def two_class_prior(
         offsets=0.0 * made[:, :, 0],
         natural=tuple(gaussian.calibration(*pair) * size for pair, size in zip(each, sizes)),
         accuracy=tuple(gaussian.accuracy(*pair) for pair in each),
-        dims=effective_dims(float(xp.sum(variance)), squares),
+        dims=dims,
         unit=_unit(2),
     )
 
