@@ -209,6 +209,14 @@ def test_a_wrong_label_is_among_the_surprising():
     assert model.adapt(X[few], labels).report_.surprising[0] == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_source_that_never_moves_has_no_shift_of_the_mean():
+    X, y = np.ones((40, 6)), np.arange(40) % 2
+    report = ProjectAndProbe().fit(X, y).adapt(X[:8], y[:8]).report_
+    assert np.isnan(report.mean_shift)
+    assert report.accuracy == 0.5
+
+
 def test_row_numbers_of_the_surprising_are_those_of_the_caller():
     """Rows that were merged, weightless or unlabelled must not move the numbers of the others."""
     X, y = make_data(N=900)

@@ -250,3 +250,16 @@ def test_backends_agree(backend):
         ours = found.features(found.rows(Z, found.gain(Z, Z[:, 0] * 0.0 + 1.0)), covariance)
         plain = expected.features(expected.rows(X[:7], expected.gain(X[:7], np.ones(7))), covariance)
         np.testing.assert_allclose(host(ours), plain, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e-9, 1e9, 1e120])
+def test_covariances_know_rows_of_any_size(size):
+    X, y = make_source()
+    plain, other = (
+        SourcePrior.from_moments(Moments.from_arrays(k * X, y), np.ones(D), np.eye(D)[:4], PriorFamily(), "none")
+        for k in (1.0, size)
+    )
+    for name in ("flat", "ranked", "whitened"):
+        ours, theirs = (p.features(k * X[:5], name) for p, k in ((plain, 1.0), (other, size)))
+        np.testing.assert_allclose(theirs, ours, rtol=1e-6, atol=1e-9)
+        assert other.covariance(name).dims == pytest.approx(plain.covariance(name).dims)

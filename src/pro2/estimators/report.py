@@ -305,6 +305,8 @@ class Evidence:
         balanced = _class_weighted(host(self.labels.y), host(self.labels.c), np.ones(self.prior.n_classes))
         Z = host(self.prior.rows(self.labels.X, self.prior.variance * 0.0 + 1.0))
         variance = np.maximum(host(self.prior.variance), 0.01 * float(host(self.prior.variance).mean()))
+        if not variance.any():  # the source never moved: nothing tells how far is far
+            return {}
         mean = balanced @ Z
         shift = float(np.mean(mean * mean / variance) / float(balanced @ balanced))
         spread = 1.96 * math.sqrt(2.0 / self.prior.dims)
