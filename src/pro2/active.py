@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.validation import beside, check_X
-from pro2.linalg.covariances import Covariance
 from pro2.linalg.moments import host
 from pro2.linalg.priors import Member, SourcePrior
 
@@ -128,25 +127,34 @@ def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
 
     Few labels must be able to matter.
     """
-    family, total = priors[0].family, np.zeros((len(X), len(X)))
+    total = np.zeros((len(X), len(X)))
     for prior in priors:
         # rows are computed where the model lives
         rows = beside(X.astype(np.float64), prior.scale)
         Z = host(prior.rows(rows, prior.gain(rows, array_namespace(rows).ones_like(rows[:, 0]))))
         # single precision is enough to compare rows, where it holds their squares
         Z = Z.astype(np.float32) if max(Z.max(), -Z.min()) < LARGE else Z
-        inner = Z @ Z.T
-        for name in family.covariances:
-            v = 1.0 / prior.precision(Member(name, max(family.reaches), 0.0, math.inf))
-            total += v * (_of_scores(prior.covariance(name), Z, inner) + family.intercept)
-    return total / (len(priors) * len(family.covariances))
+        total += _of_scores(prior, Z)
+    return total / len(priors)
 
 
-def _of_scores(covariance: Covariance, Z: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Z covariance Z', from inner = Z Z': what differs from flat has few directions."""
-    along = Z @ host(covariance.directions).T.astype(Z.dtype)
-    excess = (host(covariance.along) - covariance.beyond).astype(Z.dtype)
-    return np.asarray(covariance.beyond * inner + (along * excess) @ along.T)
+def _of_scores(prior: SourcePrior, Z: np.ndarray) -> np.ndarray:
+    """Covariance of the scores of rows Z of the prior's space: mean over the family's, flat but for few directions."""
+    flat, intercept, excess, directions = 0.0, 0.0, [], []
+    for name in prior.family.covariances:
+        v = 1.0 / prior.precision(Member(name, max(prior.family.reaches), 0.0, math.inf))
+        covariance = prior.covariance(name)
+        share = v / len(prior.family.covariances)
+        flat += share * covariance.beyond
+        intercept += share * prior.family.intercept
+        excess.append(share * (host(covariance.along) - covariance.beyond))
+        directions.append(host(covariance.directions))
+    along = Z @ np.concatenate(directions).T.astype(Z.dtype)
+    K = Z @ Z.T
+    K *= flat
+    K += (along * np.concatenate(excess).astype(Z.dtype)) @ along.T
+    K += intercept
+    return K
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
