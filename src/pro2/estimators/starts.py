@@ -69,6 +69,7 @@ class OtherStarts:
         X = _rows(model, X)
         names = _checked_classes(classes)
         model._learn(_unanswered(X, names), UNLABELED)
+        # flat: without a head to start from, whitening would damp the directions in which classes differ most
         model.priors_ = tuple(
             replace(prior, family=replace(prior.family, sizes=(0.0,), covariances=("flat",))) for prior in model.priors_
         )
