@@ -181,16 +181,17 @@ class SourcePrior:
         K = len(moments.classes)
         if K < 2:
             raise ValueError(f"moments have {K} class: priors need a source with at least two classes.")
-        scaled = _equal_classes(moments.scaled(scale))
-        centre, within = xp.mean(scaled.mean, axis=0), scaled.within_covariance()
+        moments = moments.scaled(scale)
+        equal = _equal_classes(moments)
+        centre, within = xp.mean(equal.mean, axis=0), equal.within_covariance()
         level = max(float(xp.mean(xp.linalg.diagonal(within))), 0.0) or 1.0
         unit = _unit(K)
-        made = [_head(scaled, centre, within, r * level, unit**2) for r in family.ridges]
-        second = within + _between(scaled, centre)
+        made = [_head(equal, centre, within, r * level, unit**2) for r in family.ridges]
+        second = within + _between(equal, centre)
         total = float(xp.sum(xp.linalg.diagonal(second))) or 1.0
         share = second / total  # squares of small numbers would vanish
         squares = float(xp.sum(share * share))
-        principal = Principal.of(moments.scaled(scale).covariance(), family.n_principal)
+        principal = Principal.of(moments.covariance(), family.n_principal)
         ranked, whitened = family.shaped(
             components, principal, lambda Q: Seen.along(Q, lapack.product(Q, share), squares, total)
         )
