@@ -104,6 +104,7 @@ def test_leading_eigenpairs_are_those_of_the_whole_matrix(n):
         ({"covariances": ()}, "covariances must name some of"),
         ({"covariances": ("flat", "round")}, "covariances must name some of"),
         ({"whitening": 0.0}, "whitening must be positive"),
+        ({"n_principal": 0}, "n_principal must be at least 1"),
     ],
 )
 def test_a_covariance_that_does_not_exist_is_an_error(change, found):
