@@ -12,7 +12,7 @@ import pytest
 import pro2.active
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
 from pro2.active import NOISE, _covariance, _greedy
-from pro2.linalg.priors import Member
+from pro2.linalg.family import Member
 
 
 def make_rows(n: int, n_classes: int = 2, seed: int = 0, width: int = 6) -> tuple[np.ndarray, np.ndarray]:

@@ -21,8 +21,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.validation import beside, check_X
+from pro2.linalg.family import Member
 from pro2.linalg.moments import host
-from pro2.linalg.priors import Member, SourcePrior
+from pro2.linalg.priors import SourcePrior
 
 NOISE = 4.0  # 1 / (p (1 - p)) at p = 1/2: what one label tells about a score
 ROWS = 2048  # a larger pool is represented by this many random rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pro2 import ProjectAndProbe
-from pro2.linalg.priors import PriorFamily
+from pro2.linalg.family import PriorFamily
 
 
 def make_data(n_classes=2, N=900, D=16, seed=0, labels=None):

@@ -18,7 +18,7 @@ from pro2 import ProjectAndProbe
 from pro2.estimators.files import describe
 from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 from pro2.estimators.multilabel_evaluation import average_precision, evaluate_labels
-from pro2.linalg.priors import PriorFamily
+from pro2.linalg.family import PriorFamily
 
 
 def rows(n, seed, T=4, D=12):

@@ -7,7 +7,7 @@ import pytest
 
 import pro2
 from pro2 import ProjectAndProbe
-from pro2.linalg.priors import Member
+from pro2.linalg.family import Member
 
 MEANS = np.random.default_rng(7).normal(size=(5, 12)) * 1.5
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel"])

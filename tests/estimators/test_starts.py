@@ -7,8 +7,8 @@ import pytest
 
 import pro2
 from pro2 import ProjectAndProbe, SourceMoments
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.losses import probabilities
-from pro2.linalg.priors import PriorFamily
 
 MEANS = np.random.default_rng(3).normal(size=(4, 14))
 NAMES = np.array(["ant", "bee", "cat", "dog"])

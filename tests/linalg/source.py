@@ -9,9 +9,10 @@ from array_api_compat import array_namespace
 
 from pro2.linalg.average import AveragedHead, average_head
 from pro2.linalg.bases import krylov_basis
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.labels import Labels, class_shift
 from pro2.linalg.moments import Moments
-from pro2.linalg.priors import PriorFamily, SourcePrior
+from pro2.linalg.priors import SourcePrior
 
 D = 12
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pro2.linalg.average import average_head
+from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.labels import Labels, class_shift
-from pro2.linalg.priors import Member, PriorFamily
 from pro2.linalg.probes import fit_logistic
 from tests.linalg.source import D, make_average, make_prior, make_source, make_target
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pro2.linalg import lapack, losses
+from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.moments import Moments, host
-from pro2.linalg.priors import Member, PriorFamily, SourcePrior
+from pro2.linalg.priors import SourcePrior
 from tests.linalg.backends import BACKENDS, to
 from tests.linalg.source import D, make_prior, make_source, make_target
 

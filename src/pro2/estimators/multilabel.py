@@ -16,10 +16,11 @@ from pro2.estimators.moments import SourceMoments
 from pro2.estimators.multilabel_report import MultiLabelReport
 from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
 from pro2.estimators.validation import check_X
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
 from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import host
-from pro2.linalg.priors import PriorFamily, SourcePrior
+from pro2.linalg.priors import SourcePrior
 
 YES_NO = np.array([0, 1])
 

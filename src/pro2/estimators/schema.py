@@ -200,7 +200,7 @@ RECORDS = {
         {"directions": Numbers("d D"), "along": Numbers("d", least=0.0)},
         agrees=lambda covariance: covariance.beyond >= 0 and covariance.dims >= 1,
     ),
-    "PriorFamily": Kind("pro2.linalg.priors", {}),
+    "PriorFamily": Kind("pro2.linalg.family", {}),
     "AdaptationReport": Kind("pro2.estimators.report", {}),
     "LearningCurve": Kind(
         "pro2.estimators.learning_curve",

@@ -17,11 +17,12 @@ from pro2.estimators.adaptation import Default
 from pro2.estimators.validation import beside
 from pro2.linalg import losses
 from pro2.linalg.average import AveragedHead, temperature
+from pro2.linalg.family import Member
 from pro2.linalg.graph import neighbour_graph, smoothness, spread
 from pro2.linalg.labels import Labels
 from pro2.linalg.mode import find_mode
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import Member, SourcePrior
+from pro2.linalg.priors import SourcePrior
 from pro2.linalg.rows import orthogonal
 
 ROWS = 4096  # unlabelled rows in the graph; the others get the answers of the affine map

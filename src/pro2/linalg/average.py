@@ -10,11 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import losses
+from pro2.linalg.family import Member
 from pro2.linalg.labels import ClassShift, Labels
 from pro2.linalg.loo import leave_one_out, log_likelihood
 from pro2.linalg.mode import Mode, find_mode
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import Member, SourcePrior
+from pro2.linalg.priors import SourcePrior
 from pro2.linalg.rows import Rows, orthogonal
 
 SCREEN_ROWS = 256  # priors are weighed on at most this many rows; the best are then fitted on all

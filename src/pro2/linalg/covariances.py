@@ -91,11 +91,6 @@ class Seen(NamedTuple):
         return cls(inner, xp.sum(moved * moved, axis=1), squares, total)
 
 
-def flat_covariance(like: Array, total: float, dims: float) -> Covariance:
-    """Of rows (., D) `like` those given, whose squares sum to `total`."""
-    return Covariance(like[:0, :], like[:0, 0], 1.0 / total, dims)
-
-
 def ranked_covariance(components: Array, seen: Seen, share: float, decay: float) -> Covariance:
     """`share` of the variance falls as k^-decay along the k-th component, the rest is flat."""
     xp = array_namespace(components)

@@ -26,10 +26,10 @@ def call(name: str, *args: Any) -> int:
     return info.value
 
 
-def workspace(name: str, *args: Any) -> np.ndarray:
-    """The array WORK that a LAPACK routine asks for when it is called with these arguments before it."""
+def workspace(name: str, *args: Any, after: tuple[Any, ...] = ()) -> np.ndarray:
+    """The array WORK that a LAPACK routine asks for when it is called with these arguments before and after it."""
     asked = np.empty(1)
-    call(name, *args, asked, -1)
+    call(name, *args, asked, -1, *after)
     return np.empty(int(asked[0]))
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from pro2.linalg.bases import EXHAUSTED
 from pro2.linalg.covariances import Covariance, Principal, Seen, effective_dims
-from pro2.linalg.priors import PriorFamily, SourcePrior, two_class_prior
+from pro2.linalg.family import PriorFamily
+from pro2.linalg.priors import SourcePrior, two_class_prior
 
 
 class Spectrum(NamedTuple):
@@ -77,7 +78,7 @@ def _covariances(
     rest = float(values[: D - p].mean()) if p < D else 0.0
     ranked, whitened = family.shaped(
         Q,
-        Principal(values[::-1][:p], np.eye(D)[::-1][:p], rest),
+        Principal(values[::-1][:p], np.eye(p, D, D - p)[::-1], rest),
         lambda rows: Seen.along(rows, rows * share + np.outer(rows @ f, f), squares, total),
     )
     ranked = replace(ranked, directions=Q @ spectrum.vectors.T)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import PriorFamily
 
 SHARES_WORTH = 8.0  # labels per class that the assumed shares are worth where labels may have been drawn at random,
 SHARES_WORTH_AT_RANDOM = 2.0  # and where they were

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from pro2.linalg.fortran import call
+from pro2.linalg.fortran import call, workspace
 
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
 CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no second (Daniel et al., 1976)
@@ -107,10 +107,9 @@ def leading_eigenpairs(A: Any, n: int) -> tuple[Any, Any]:
         M, D = A.copy(), len(A)
         found, values, rows, support = np.zeros(1, np.int32), np.empty(D), np.empty((n, D)), np.empty(2 * D, np.int32)
         args = ("V", "I", "L", D, M, D, 0.0, 0.0, D - n + 1, D, 0.0, found, values, rows, D, support)
-        asked, whole = np.empty(1), np.empty(1, np.int32)
-        call("dsyevr", *args, asked, -1, whole, -1)
-        work, more = np.empty(int(asked[0])), np.empty(int(whole[0]), np.int32)
-        if call("dsyevr", *args, work, len(work), more, len(more)) == 0 and found[0] == n:
+        whole = (np.empty(10 * D, np.int32), 10 * D)
+        work = workspace("dsyevr", *args, after=whole)
+        if call("dsyevr", *args, work, len(work), *whole) == 0 and found[0] == n:
             return np.maximum(values[:n], 0.0)[::-1].copy(), rows[::-1].copy()
     xp = array_namespace(A)
     values, vectors = xp.linalg.eigh(A)

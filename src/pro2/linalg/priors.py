@@ -1,129 +1,28 @@
 """What a source says about the head of a shifted target, as a small family of Gaussian priors.
 
-A logit of the target is  s(x) + sum_k theta_k z_k(x),  theta_k ~ N(0, v lambda_k):
+A logit of the target is  s(x) + theta'z(x),  theta ~ N(0, v Lambda):
 
 * the centre s is nothing, or the source's linear discriminant at one of a few ridges and sizes;
-* z are the coordinates of a scaled embedding; a share of lambda falls as 1 / k along the ranked features, the
-  directions that predict the source label (`pro2.linalg.bases`), or it is whitened (`pro2.linalg.covariances`);
+* z are the coordinates of a scaled embedding; a share of the variance Lambda falls as 1 / k along the ranked features,
+  the directions that predict the source label (`pro2.linalg.bases`), or it is whitened (`pro2.linalg.covariances`);
 * v is one of a few reaches: how far a label may move the logits.
 
-lambda_k = 1 for k <= d and 0 beyond, s = 0 would be the paper's probe on d features: a prior with an edge.
+Variance 1 along the first d ranked features, 0 beyond and s = 0 would be the paper's probe: a prior with an edge.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import gaussian, lapack
-from pro2.linalg.covariances import (
-    COVARIANCES,
-    Covariance,
-    Principal,
-    Seen,
-    effective_dims,
-    flat_covariance,
-    ranked_covariance,
-    whitened_covariance,
-)
+from pro2.linalg.covariances import Covariance, Principal, Seen, effective_dims
+from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.moments import Array, Moments
-
-
-@dataclass(frozen=True)
-class PriorFamily:
-    """The constants of the default adaptation. `ProjectAndProbe(priors=PriorFamily(...))` changes them.
-
-    They were settled on Waterbirds, Collages, CelebA and Living embeddings, and checked on raw pixels, digits and
-    tables; docs/selection.md says which choice rests on what.
-
-    Attributes
-    ----------
-    scales : tuple of str
-        Ways to scale embeddings that are tried beside each other ("standard", "global"). Features of one unit favour
-        one number for all, features of many units one number each; leave-one-out tells.
-    ridges : tuple of float
-        Of the source heads, relative to the mean within-class variance. Small: the sharpest head; large: one that
-        spreads over all features that predict.
-    sizes : tuple of float
-        Of the centre, in units of a head that is right with probability e / (1 + e) on a typical source row. 0: no
-        centre. Under a shift a head as sure as on its source is too sure; none exceeds what the source supports.
-    reaches : tuple of float
-        A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
-        rows have d effective dimensions: reach = v / sqrt(d) means the same in 20 dimensions and in 2000.
-    covariances : tuple of str
-        Of the prior, up to a factor: "ranked", "whitened", "flat".
-    ranked : float
-        Share of the variance of "ranked" that falls along the ranked features; the rest is flat.
-    n_ranked : int
-        How many ranked features there are; beyond them the prior is flat. Twice as many change no result.
-    decay : float
-        The variance along ranked feature k falls as k^-decay.
-    whitening : float
-        "whitened" is (C + whitening I)^-1, C the source covariance in units of its mean eigenvalue. Small numbers trust
-        directions that hardly move on the source.
-    n_principal : int
-        How many principal directions "whitened" tells apart; beyond them it is flat. More change no result.
-    intercept : float
-        Share of the intercept in the prior variance of a logit: classes are rarely far from where the source had them.
-    trust : float
-        How many target labels the source's own accuracy is worth when centres are compared.
-    sharpness : float
-        Power of the leave-one-out weights: infinity picks the best prior alone.
-    source_shares : float in [0, 1]
-        Power of the source's class shares that is assumed where labels were drawn class by class.
-    tolerance : float
-        Features whose target variance exceeds the source's by more than 1 + tolerance / sqrt(rows) are damped to it:
-        what the source learned about them no longer holds.
-    """
-
-    scales: tuple[str, ...] = ("standard", "global")
-    ridges: tuple[float, ...] = (0.1, 3.0, 100.0)
-    sizes: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)
-    reaches: tuple[float, ...] = (0.2, 4.0, 32.0)
-    covariances: tuple[str, ...] = ("ranked", "whitened")
-    ranked: float = 0.2
-    n_ranked: int = 128
-    decay: float = 1.0
-    whitening: float = 10.0
-    n_principal: int = 64
-    intercept: float = 0.03
-    trust: float = 16.0
-    sharpness: float = 1.0
-    source_shares: float = 0.5
-    tolerance: float = 4.0
-
-    def __post_init__(self) -> None:
-        if not self.covariances or not set(self.covariances) <= set(COVARIANCES):
-            raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
-        if not self.n_principal >= 1:
-            raise ValueError(f"n_principal must be at least 1, got {self.n_principal!r}.")
-        if not self.whitening > 0:
-            raise ValueError(f"whitening must be positive, got {self.whitening!r}: some directions may never move.")
-
-    def members(self) -> list[Member]:
-        """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""
-        centres = [(s, r) for s in self.sizes for r in (self.ridges if s else (math.inf,))]
-        return [Member(k, v, s, r) for k in self.covariances for v in self.reaches for s, r in centres]
-
-    def shaped(
-        self, components: Array, principal: Principal, seen: Callable[[Array], Seen]
-    ) -> tuple[Covariance, Covariance]:
-        """The ranked and the whitened covariance of a source."""
-        ranked = ranked_covariance(components, seen(components), self.ranked, self.decay)
-        return ranked, whitened_covariance(principal, seen(principal.directions), self.whitening)
-
-
-class Member(NamedTuple):
-    """One prior: name of its covariance, reach, size of the centre and ridge of the source head at its centre."""
-
-    covariance: str
-    reach: float
-    size: float
-    ridge: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +193,8 @@ class SourcePrior:
         """That of the coefficients, up to the factor v."""
         if name == "flat":
             total = float(array_namespace(self.variance).sum(self.variance)) or 1.0
-            return flat_covariance(self.ranked.directions, total, self.dims)
+            none = self.ranked.directions[:0, :]
+            return Covariance(none, none[:, 0], 1.0 / total, self.dims)
         return {"ranked": self.ranked, "whitened": self.whitened}[name]
 
     def features(self, Z: Array, covariance: str) -> Array:
