@@ -11,7 +11,7 @@ import pytest
 import pro2
 from pro2.lab.baselines import create_baseline, directions
 from pro2.lab.theory import gaussians
-from pro2.linalg import adamw, bases, heads
+from pro2.linalg import adamw, bases, discriminants
 from pro2.linalg.moments import Moments, host
 from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
 from tests.linalg.backends import to
@@ -48,7 +48,7 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     ),
     "lda_rows": lambda X, y, w, m: directions.lda_rows(moments(X, y), 4),
     "pls_rows": lambda X, y, w, m: directions.pls_rows(moments(X, y), 4),
-    "discriminant_head": lambda X, y, w, m: heads.discriminant_head(moments(X, y), 0.1),
+    "discriminant_head": lambda X, y, w, m: discriminants.discriminant_head(moments(X, y), 0.1),
     "gaussian_head": gaussian,
     "fit_logistic": lambda X, y, w, m: fit_logistic(X, y, 0.1, sample_weight=w, prior_mean=m)[:2],
     "fit_path": lambda X, y, w, m: fit_path(X[:6, :], y[:6], [2, 8], L2, sample_weight=w[:6], prior_mean=m)[:2],

@@ -112,10 +112,10 @@ def test_of_very_many_classes_the_directions_that_separate_most_are_followed(rng
 
 
 def test_two_classes_are_a_case_of_many(rng):
-    from pro2.linalg.bases import _greedy_discriminants, _inverse
+    from pro2.linalg.bases import _greedy_discriminants, inverse
 
     m = Moments.from_arrays(*rows_of(rng))
-    M = _inverse(m.covariance(), 0.1)
+    M = inverse(m.covariance(), 0.1)
     general = _greedy_discriminants(M, m.between_factor(), 8)
     for a, b in zip(general, krylov_basis(m, 8, 0.1).components):
         assert abs(a @ b) == pytest.approx(1, abs=1e-8)

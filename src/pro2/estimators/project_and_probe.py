@@ -18,8 +18,8 @@ from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import beside, check_weight, check_X, table_rows
+from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.family import PriorFamily
-from pro2.linalg.heads import discriminant_head
 from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import SourcePrior

@@ -7,15 +7,18 @@ procedure is in `pro2.linalg.adamw`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg import lapack, tridiagonal
+from pro2.linalg import lapack
+from pro2.linalg.lapack import tridiagonal
 from pro2.linalg.moments import Array, Moments
 from pro2.linalg.probes import fit_logistic
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
+CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no other
 MOST_SIGNALS = 128  # columns of the between-class factor that are followed: beyond, only those that separate most
 
 
@@ -50,15 +53,15 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
         Regularisation of the source covariance, relative to its mean eigenvalue, so that the basis does not change
         when all embeddings are multiplied by a number. With 0 the pseudo-inverse is taken.
     """
-    _check_request(moments, n_components, ridge)
+    check_request(moments, n_components, ridge)
     cov = moments.covariance()
-    M = _inverse(cov, ridge)
+    M = inverse(cov, ridge)
     C = _leading_signals(M, _signal(moments))
-    rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
+    rows = _two_class_rows(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
     variance = _variance_along(rows, cov)
     informative = _n_moving(variance, cov)
     if informative < n_components:
-        rows = _complete(rows[:informative, :], cov, n_components)
+        rows = complete(rows[:informative, :], cov, n_components)
         variance = _variance_along(rows, cov)
     return Basis(rows, direction_scores(rows, moments, variance), informative)
 
@@ -94,18 +97,18 @@ def logistic_basis(
             break
         fit = fit_logistic(rest, y, l2, n_classes=n_classes, sample_weight=sample_weight)
         v = fit.coef if n_classes == 2 else _leading_combination(fit.coef, cov)
-        v, length = _orthogonalise(rows, v)
+        v, length = orthogonalise(rows, v)
         if length <= EXHAUSTED:
             break
         rows = xp.concat([rows, v[None, :]])
         rest = rest - (rest @ v)[:, None] * v[None, :]
     informative = int(rows.shape[0])
     if informative < n_components:
-        rows = _complete(rows, cov, n_components)
+        rows = complete(rows, cov, n_components)
     return Basis(rows, direction_scores(rows, moments), informative)
 
 
-def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
+def check_request(moments: Moments, n_components: int, ridge: float) -> None:
     D = moments.width
     if not 1 <= n_components <= D:
         raise ValueError(f"n_components={n_components} is outside 1..{D}: the embedding has {D} features.")
@@ -136,7 +139,7 @@ def _leading_signals(M: Array, C: Array) -> Array:
     return C @ xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -MOST_SIGNALS:]
 
 
-def _inverse(cov: Array, ridge: float) -> Array:
+def inverse(cov: Array, ridge: float) -> Array:
     """(cov + ridge * mean variance * I)^-1, or the pseudo-inverse when ridge is 0."""
     xp = array_namespace(cov)
     D = cov.shape[0]
@@ -154,23 +157,27 @@ def _inverse(cov: Array, ridge: float) -> Array:
     return 0.5 * (M + xp.matrix_transpose(M))
 
 
-def _lanczos(M: Array, b: Array, n: int) -> Array:
-    """Orthonormalised M b, M^2 b, ...: the two-class case of `_greedy_discriminants`; fewer rows if exhausted.
+def _two_class_rows(M: Array, b: Array, n: int) -> Array:
+    if lapack.serves(M) and n > tridiagonal.SHARE * M.shape[0]:
+        return tridiagonal.lanczos(M, b, n, EXHAUSTED)
+    return lanczos(lapack.multiplier(M), b, n)
 
-    The best direction after q is minus the part of M q orthogonal to all before, so every row has q'b > 0.
+
+def lanczos(multiply: Callable[[Array], Array], b: Array, n: int) -> Array:
+    """Orthonormalised M b, M^2 b, ... of a symmetric M, given as a function; fewer than n rows if exhausted.
+
+    Best single discriminants for two classes: the best direction after q is minus the part of M q orthogonal to all
+    before, so every row has q'b > 0.
     """
-    if lapack.serves(M):
-        way = tridiagonal.lanczos if n > tridiagonal.SHARE * M.shape[0] else lapack.lanczos
-        return way(M, b, n, EXHAUSTED)
-    xp = array_namespace(M)
-    Q = xp.zeros((n, M.shape[0]), dtype=M.dtype, device=device(M))
-    v = M @ b
+    v = multiply(b)
+    xp = array_namespace(v)
+    Q = xp.zeros((n, v.shape[0]), dtype=v.dtype, device=device(v))
     for i in range(n):
-        q, left = _orthogonalise(Q[:i, :], v)
+        q, left = orthogonalise(Q[:i, :], v)
         if left <= EXHAUSTED:
             return Q[:i, :]
         Q[i, :] = q
-        v = -(M @ q)
+        v = -multiply(q)
     return Q
 
 
@@ -191,7 +198,7 @@ def _greedy_discriminants(M: Array, C: Array, n: int) -> Array:
     for i in range(n):
         if size <= floor:
             return Q[:i, :]
-        q, length = _orthogonalise(Q[:i, :], _best_combination(W, C))
+        q, length = orthogonalise(Q[:i, :], _best_combination(W, C))
         if length <= EXHAUSTED:
             return Q[:i, :]
         Q[i, :] = q
@@ -229,19 +236,22 @@ def _leading_combination(coef: Array, cov: Array) -> Array:
     return u @ coef
 
 
-def _orthogonalise(Q: Array, v: Array) -> tuple[Array, float]:
-    """v made orthogonal to the rows of Q and of unit length; two Gram-Schmidt passes reach machine precision.
+def orthogonalise(Q: Array, v: Array) -> tuple[Array, float]:
+    """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
 
-    Also returns which share of v was left: near 0 means v was in the span already.
+    The last two rows come first: in a Krylov sequence nearly all of M q lies along them (Lanczos 1950). Then all
+    rows, until a pass leaves most of the length (Daniel et al. 1976). A share near 0: v was in the span already.
     """
     xp = array_namespace(v)
     start = float(xp.sqrt(xp.sum(v * v)))
     if start == 0:
         return v, 0.0
-    v = v / start
-    for _ in range(2):
-        v = v - (Q @ v) @ Q
-    left = float(xp.sqrt(xp.sum(v * v)))
+    v, left = v / start, 1.0
+    for rows in (Q[max(0, Q.shape[0] - 2) :, :], Q, Q, Q):
+        v = v - (rows @ v) @ rows
+        before, left = left, float(xp.sqrt(xp.sum(v * v)))
+        if rows is Q and left > CLEAN * before:
+            break
     return (v / left if left > 0 else v), left
 
 
@@ -262,7 +272,7 @@ def _n_moving(variance: Array, cov: Array) -> int:
     return int(xp.argmax(xp.astype(still, xp.int64))) if bool(xp.any(still)) else int(variance.shape[0])
 
 
-def _complete(Q: Array, cov: Array, n: int) -> Array:
+def complete(Q: Array, cov: Array, n: int) -> Array:
     """Q extended to n rows: principal directions of the source in its complement, then directions it never moves in.
 
     Each direction multiplies rounding by the inverse covariance, which is largest where the source stands still: what

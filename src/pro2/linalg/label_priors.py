@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pro2.linalg.bases import EXHAUSTED
+from pro2.linalg.bases import lanczos
 from pro2.linalg.covariances import Covariance, Principal, Seen, effective_dims
+from pro2.linalg.discriminants import Discriminant
 from pro2.linalg.family import PriorFamily
-from pro2.linalg.priors import SourcePrior, two_class_prior
+from pro2.linalg.priors import SourcePrior
 
 
 class Spectrum(NamedTuple):
@@ -47,24 +48,20 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
     e = spectrum.vectors.T @ d
     c = label.share * (1.0 - label.share)
     level = float(np.mean(spectrum.variance - c * d * d)) or 1.0  # mean variance within classes
-    heads = [_along(spectrum, e, c, r * level) for r in family.ridges]
     n = min(family.n_ranked, len(d))
-    Q = _krylov(spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0), e, n)
+    denominator = spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0)
+    Q = lanczos(lambda v: v / denominator, e, n)
     more = max(0.0, 0.25 - c)  # classes are taken as equally common: more lies between them
     ranked, whitened, dims = _covariances(spectrum, e, more, Q, family)
-    return two_class_prior(
-        family=family,
-        name=name,
-        scale=spectrum.scale,
-        centre=mean.mean(axis=0),
-        variance=spectrum.variance + more * d * d,
-        ranked=ranked,
-        whitened=whitened,
-        dims=dims,
-        heads=[spectrum.vectors @ v for v, _, _ in heads],
-        noise=[noise for _, noise, _ in heads],
-        signal=[signal for _, _, signal in heads],
-    )
+    centre, variance = mean.mean(axis=0), spectrum.variance + more * d * d
+    heads = [_discriminant(spectrum, *_along(spectrum, e, c, r * level)) for r in family.ridges]
+    return SourcePrior.of(family, name, spectrum.scale, centre, variance, ranked, whitened, dims, heads)
+
+
+def _discriminant(spectrum: Spectrum, w: np.ndarray, noise: float, signal: float) -> Discriminant:
+    """On equally common classes about their midpoint."""
+    signs = 0.25 * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return Discriminant.sized((spectrum.vectors @ w)[None, :], np.zeros(1), noise * signs, signal * signs, 1.0)
 
 
 def _covariances(
@@ -102,25 +99,3 @@ def _along(spectrum: Spectrum, e: np.ndarray, c: float, ridge: float) -> tuple[n
     w = u / (1.0 - c * float(e @ u))
     signal = float(w @ e)
     return w, float((w * w) @ spectrum.values) - c * signal**2, signal
-
-
-def _krylov(denominator: np.ndarray, e: np.ndarray, n: int) -> np.ndarray:
-    """Orthonormalised M e, M^2 e, ... for the diagonal M = 1 / denominator; fewer than n rows when exhausted.
-
-    M is symmetric, so M q_i lies along q_i, q_i-1 and the next direction alone (Lanczos 1950). Those two are taken out
-    first; one pass over all earlier directions then removes what rounding brought back (Paige 1971).
-    """
-    Q = np.empty((n, len(e)))
-    v = e / denominator
-    if not v.any():  # classes with the same mean: no direction is better than another
-        return np.eye(1, len(e))
-    for i in range(n):
-        v = v / np.sqrt(v @ v)
-        for near in (Q[max(0, i - 2) : i], Q[:i]):
-            v = v - (near @ v) @ near
-        left = np.sqrt(v @ v)
-        if left <= EXHAUSTED:
-            return Q[:i]
-        Q[i] = v / left
-        v = Q[i] / denominator
-    return Q

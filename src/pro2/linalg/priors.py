@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
-from pro2.linalg import gaussian, lapack
+from pro2.linalg import lapack
 from pro2.linalg.covariances import Covariance, Principal, Seen, effective_dims
+from pro2.linalg.discriminants import Discriminant
 from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.moments import Array, Moments
 
@@ -84,8 +84,7 @@ class SourcePrior:
         equal = _equal_classes(moments)
         centre, within = xp.mean(equal.mean, axis=0), equal.within_covariance()
         level = max(float(xp.mean(xp.linalg.diagonal(within))), 0.0) or 1.0
-        unit = _unit(K)
-        made = [_head(equal, centre, within, r * level, unit**2) for r in family.ridges]
+        heads = [Discriminant.of(equal, centre, within, r * level, _unit(K) ** 2) for r in family.ridges]
         second = within + _between(equal, centre)
         total = float(xp.sum(xp.linalg.diagonal(second))) or 1.0
         share = second / total  # squares of small numbers would vanish
@@ -94,21 +93,21 @@ class SourcePrior:
         ranked, whitened = family.shaped(
             components, principal, lambda Q: Seen.along(Q, lapack.product(Q, share), squares, total)
         )
+        variance = xp.maximum(xp.linalg.diagonal(second), 0.0 * centre)  # that of equal rows may round to less
+        return cls.of(family, name, scale, centre, variance, ranked, whitened, effective_dims(squares), heads)
+
+    @classmethod
+    def of(
+        cls, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, ranked: Covariance,
+        whitened: Covariance, dims: float, heads: Sequence[Discriminant],
+    ) -> SourcePrior:  # fmt: skip
+        """From its parts; heads have the size unit^2, one for each ridge of the family."""
+        xp = array_namespace(centre)
+        coef, offsets = xp.stack([h.coef for h in heads]), xp.stack([h.intercept for h in heads])
+        natural, accuracy = tuple(h.natural for h in heads), tuple(h.accuracy for h in heads)
+        K = 2 if coef.shape[1] == 1 else int(coef.shape[1])
         return cls(
-            family=family,
-            name=name,
-            n_classes=K,
-            scale=scale,
-            centre=centre,
-            variance=xp.maximum(xp.linalg.diagonal(second), 0.0 * centre),  # that of equal rows may round to less
-            ranked=ranked,
-            whitened=whitened,
-            heads=xp.stack([h.coef for h in made]),
-            offsets=xp.stack([h.intercept for h in made]),
-            natural=tuple(h.natural for h in made),
-            accuracy=tuple(h.accuracy for h in made),
-            dims=effective_dims(squares),
-            unit=unit,
+            family, name, K, scale, centre, variance, ranked, whitened, coef, offsets, natural, accuracy, dims, _unit(K)
         )
 
     def with_classes(self, places: Sequence[int], n_classes: int) -> SourcePrior:
@@ -209,37 +208,6 @@ class SourcePrior:
         return coef, math.sqrt(self.family.intercept) * theta[-1, :]
 
 
-def two_class_prior(
-    *, family: PriorFamily, name: str, scale: Array, centre: Array, variance: Array, ranked: Covariance,
-    whitened: Covariance, dims: float, heads: Sequence[Array], noise: Sequence[float], signal: Sequence[float],
-) -> SourcePrior:  # fmt: skip
-    """From what is known of two equally common classes about their midpoint.
-
-    heads are discriminants (D,), noise their variances within classes, signal their differences between the means.
-    """
-    xp = array_namespace(centre)
-    signs = xp.asarray([[1.0, -1.0], [-1.0, 1.0]], dtype=centre.dtype, device=device(centre))
-    each = [(0.25 * n * signs, 0.25 * s * signs) for n, s in zip(noise, signal)]
-    sizes = [gaussian.margin(*pair) for pair in each]
-    made = xp.stack([h / size if size > 0 else 0.0 * h for h, size in zip(heads, sizes)])[:, None, :]
-    return SourcePrior(
-        family=family,
-        name=name,
-        n_classes=2,
-        scale=scale,
-        centre=centre,
-        variance=variance,
-        ranked=ranked,
-        whitened=whitened,
-        heads=made,
-        offsets=0.0 * made[:, :, 0],
-        natural=tuple(gaussian.calibration(*pair) * size for pair, size in zip(each, sizes)),
-        accuracy=tuple(gaussian.accuracy(*pair) for pair in each),
-        dims=dims,
-        unit=_unit(2),
-    )
-
-
 def spread_classes(scores: Array, places: Sequence[int], n_classes: int) -> Array:
     """Logits or their coefficients (R, K', ...) of a source as (R, n_classes, ...): zero for classes it does not have.
 
@@ -257,41 +225,11 @@ def _unit(n_classes: int) -> float:
     return 1.0 + math.log(n_classes - 1.0)
 
 
-class _Head(NamedTuple):
-    coef: Array
-    intercept: Array
-    natural: float
-    accuracy: float
-
-
 def _equal_classes(moments: Moments) -> Moments:
     """The same classes, equally common: what is common on the target is another question (see `average`)."""
     xp = array_namespace(moments.mean)
     weight = xp.ones_like(moments.weight) * (moments.total_weight / len(moments.classes))
     return type(moments)(moments.classes, weight, moments.mean, moments.scatter)
-
-
-def _head(moments: Moments, centre: Array, within: Array, ridge: float, target: float) -> _Head:
-    """Discriminant with covariance within + ridge I, scaled to size `target`.
-
-    Coef (K', D), intercept (K') at centre.
-    """
-    xp = array_namespace(within)
-    M = moments.mean - centre
-    coef = xp.matrix_transpose(lapack.solve_shifted(within, ridge, xp.matrix_transpose(M)))
-    intercept = -0.5 * xp.sum(coef * M, axis=1)
-    if len(moments.classes) == 2:
-        coef, intercept = coef[1:, :] - coef[:1, :], intercept[1:] - intercept[:1]
-    else:
-        coef, intercept = coef - xp.mean(coef, axis=0), intercept - xp.mean(intercept)
-    V = xp.concat([-0.5 * coef, 0.5 * coef]) if len(moments.classes) == 2 else coef
-    b = xp.concat([-0.5 * intercept, 0.5 * intercept]) if len(moments.classes) == 2 else intercept
-    noise, at = lapack.product(V, within) @ xp.matrix_transpose(V), M @ xp.matrix_transpose(V) + b
-    size = gaussian.margin(noise, at)
-    scale = target / size if size > 0 else 0.0
-    return _Head(
-        coef * scale, intercept * scale, gaussian.calibration(noise, at) * size / target, gaussian.accuracy(noise, at)
-    )
 
 
 def _between(moments: Moments, centre: Array) -> Array:

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from pro2.estimators.moments import SourceMoments
 from pro2.linalg import lapack
 from pro2.linalg.adamw import STEPS, AdamW
-from pro2.linalg.bases import _check_request, _complete, _inverse, _orthogonalise
+from pro2.linalg.bases import check_request, complete, inverse, orthogonalise
 from pro2.linalg.moments import Array
 
 PIECE = 1024  # rows of a gradient at a time: with d = 64, all that is made from their logits stays in the cache
@@ -41,7 +41,7 @@ def shared_random_rows(n_components: int, width: int, seed: int) -> np.ndarray:
 
 def pca_rows(moments: SourceMoments, n_components: int) -> Array:
     """Principal directions of the source, largest variance first; labels are not used."""
-    _check_request(moments, n_components, 0.0)
+    check_request(moments, n_components, 0.0)
     return _completed(_no_rows(moments), moments, n_components)
 
 
@@ -51,14 +51,14 @@ def lda_rows(moments: SourceMoments, n_components: int, ridge: float = 0.0) -> A
     Solves B v = rho W v with B the between-class and W the within-class covariance plus ridge * (its mean variance) * I
     (Rao, 1948), orthonormalised in order of rho.
     """
-    _check_request(moments, n_components, ridge)
+    check_request(moments, n_components, ridge)
     xp = array_namespace(moments.mean)
     C = moments.between_factor()
-    MC = _inverse(moments.within_covariance(), ridge) @ C
+    MC = inverse(moments.within_covariance(), ridge) @ C
     values, vectors = xp.linalg.eigh(_symmetric(xp.matrix_transpose(C) @ MC))
     rows = _no_rows(moments)
     for i in range(min(len(moments.classes) - 1, n_components)):
-        v, left = _orthogonalise(rows, MC @ vectors[:, -1 - i])
+        v, left = orthogonalise(rows, MC @ vectors[:, -1 - i])
         if float(values[-1 - i]) <= 1e-12 * float(values[-1]) or left <= 1e-10:
             break
         rows = xp.concat([rows, (v * _side(xp, C, v))[None, :]])
@@ -71,7 +71,7 @@ def pls_rows(moments: SourceMoments, n_components: int) -> Array:
     The kernel form needs X'X and X'Y only (Dayal & MacGregor, 1997); for two classes the rows span the Krylov space
     b, Ab, A^2 b, ... with A = Cov(X) and b = Cov(X, y), where Project and Probe has inverse powers of A.
     """
-    _check_request(moments, n_components, 0.0)
+    check_request(moments, n_components, 0.0)
     xp = array_namespace(moments.mean)
     A = moments.covariance()
     share = (moments.weight / moments.total_weight)[:, None]
@@ -79,7 +79,7 @@ def pls_rows(moments: SourceMoments, n_components: int) -> Array:
     rows = R = P = _no_rows(moments)
     size = float(xp.sqrt(xp.sum(S * S)))
     for _ in range(n_components):
-        w, left = _orthogonalise(rows, _leading_left(S))
+        w, left = orthogonalise(rows, _leading_left(S))
         if left <= 1e-10 or float(xp.sqrt(xp.sum(S * S))) <= 1e-12 * size:
             break
         r = w - (P @ w) @ R
@@ -173,7 +173,7 @@ def _no_rows(moments: SourceMoments) -> Array:
 
 
 def _completed(rows: Array, moments: SourceMoments, n_components: int) -> Array:
-    return rows if rows.shape[0] == n_components else _complete(rows, moments.covariance(), n_components)
+    return rows if rows.shape[0] == n_components else complete(rows, moments.covariance(), n_components)
 
 
 def _leading_left(S: Array) -> Array:

@@ -6,7 +6,7 @@ from array_api_compat import array_namespace
 
 from pro2.estimators.moments import SourceMoments
 from pro2.lab.baselines.scaled import Head, ScaledBaseline, Validation
-from pro2.linalg.heads import discriminant_head
+from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.moments import Array
 
 

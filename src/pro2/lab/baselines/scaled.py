@@ -14,7 +14,7 @@ from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE
 from pro2.estimators.validation import check_X
 from pro2.lab.baselines.source import Source
-from pro2.linalg.heads import discriminant_head
+from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.moments import Array
 
 Head = tuple[Array, Array]

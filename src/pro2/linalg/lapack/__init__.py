@@ -1,7 +1,7 @@
 """BLAS and LAPACK in place of some functions of this room, for NumPy arrays on the host.
 
 Same signature, same result to rounding; the caller picks them by namespace and dtype. What they save: half the bytes of
-a symmetric matrix per product, a third of the operations of a general inverse, one of two Gram-Schmidt passes.
+a symmetric matrix per product, and a third of the operations of a general inverse.
 
 `matmul` and `gram` are products in SciPy's BLAS. NumPy's wheels carry a BLAS of their own with threads of its own,
 which spin for some 20 ms after every product: a LAPACK call right after it waits for a core and takes twice as long.
@@ -9,15 +9,16 @@ which spin for some 20 ms after every product: a LAPACK call right after it wait
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from pro2.linalg.fortran import call, workspace
+from pro2.linalg.lapack.fortran import call, workspace
 
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
-CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no second (Daniel et al., 1976)
 
 
 def serves(M: Any) -> bool:
@@ -117,37 +118,10 @@ def leading_eigenpairs(A: Any, n: int) -> tuple[Any, Any]:
     return xp.flip(xp.maximum(values, 0.0 * values)[-n:]), rows
 
 
-def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:
-    """Orthonormalised M b, M^2 b, ... with alternating signs; fewer than n rows if less than `exhausted` is new."""
+def multiplier(M: Any) -> Callable[[Any], Any]:
+    """v -> M v for a symmetric M of any namespace; on the host half of it is read."""
+    if not serves(M):
+        return partial(array_namespace(M).matmul, M)
     from scipy.linalg.blas import dsymv
 
-    Q = np.empty((n, M.shape[0]))
-    v = dsymv(1.0, M.T, b)
-    for i in range(n):
-        v, left = _orthogonalise(Q[:i], v)
-        if left <= exhausted:
-            return Q[:i]
-        Q[i] = v
-        v = dsymv(-1.0, M.T, v)
-    return Q
-
-
-def _orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
-    """Like that of `bases`, in place: the last two rows, which hold nearly all of M q, then all; twice if needed."""
-    from scipy.linalg.blas import dgemv, dnrm2
-
-    start = float(dnrm2(v))
-    if start == 0:
-        return v, 0.0
-    v /= start
-    if not len(Q):
-        return v, 1.0
-    v -= (Q[-2:] @ v) @ Q[-2:]
-    before = float(dnrm2(v))
-    for _ in range(3):
-        v = dgemv(-1.0, Q.T, dgemv(1.0, Q.T, v, trans=1), beta=1.0, y=v, overwrite_y=1)
-        left = float(dnrm2(v))
-        if left > CLEAN * before:
-            break
-        before = left
-    return (v / left if left > 0 else v), left
+    return partial(dsymv, 1.0, M.T)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pro2.linalg.fortran import call, workspace
+from pro2.linalg.lapack.fortran import call, workspace
 
 SHARE = 1 / 3  # of all directions: beyond, reducing the whole matrix costs less than one vector after the other
 
 
 def lanczos(M: np.ndarray, b: np.ndarray, n: int, exhausted: float) -> np.ndarray:
-    """Like `pro2.linalg.lapack.lanczos`: M b, M^2 b, ... orthonormalised, alternating signs, fewer if exhausted."""
+    """Like `pro2.linalg.bases.lanczos`: M b, M^2 b, ... orthonormalised, alternating signs, fewer if exhausted."""
     v = M @ b
     length = float(np.linalg.norm(v))
     if length == 0:
