@@ -261,7 +261,7 @@ def test_a_path_takes_few_newton_steps_and_leaves_nothing_open(monkeypatch, M):
     Z = rng.standard_normal((M, 256)) * np.arange(1, 257) ** -0.5
     Z[:, :8] += 0.5 * (2 * y[:, None] - 1)
     finished = []
-    monkeypatch.setattr("pro2.linalg.kernels.probes.one_prefix", lambda *args: finished.append(args))
+    monkeypatch.setattr("pro2.linalg.compiled.one_prefix", lambda *args: finished.append(args))
     with kernels.using(True):
         fit = fit_path(Z, y, [1, 4, 16, 64, 256], np.logspace(-4, 2, 13))
     assert fit.n_iter <= 6

@@ -8,5 +8,6 @@ What `ProjectAndProbe().fit(X, y).adapt(Xt, yt)` computes, in the order in which
   `average` (all priors, weighed and mixed into one head).
 
 Beside it: `problem` and `probes` are the paper's probe, by the same solver; `graph` is for unlabelled rows, and
-`label_priors` for many labels at once. `lapack` and `kernels` make some of it faster and nothing of it different.
+`label_priors` for many labels at once. `lapack`, `kernels` and `compiled`, which hands work to them, make some of it
+faster and nothing of it different.
 """

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import kernels
-from pro2.linalg.kernels.probes import by_kernel, paths_by_kernel, penalties_by_kernel
+from pro2.linalg.compiled import by_kernel, paths_by_kernel, penalties_by_kernel
 from pro2.linalg.kernels.threads import in_threads
 from pro2.linalg.mode import MOST_STEPS
 from pro2.linalg.moments import Array
