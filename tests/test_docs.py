@@ -81,6 +81,16 @@ def test_commands_on_pages_exist(line: str) -> None:
     assert not hasattr(command, "commands") or used or not words, f"pro2 has no command {words[:1]}"
 
 
+def test_labels_that_suggest_chose_are_said_to_be_chosen() -> None:
+    """Else `adapt` would take them for a sample, and claim an accuracy that they cannot show."""
+    from pro2.cli.journey import _COMMANDS
+
+    lines = [*shell_commands(), *(line for examples in _COMMANDS.values() for line in examples)]
+    adapts = [line for line in lines if line.split()[1] == "adapt" and "--labels next.csv" in line]
+    assert len(adapts) >= 5
+    assert all("--label-sampling suggested" in line for line in adapts)
+
+
 class TestContributing:
     """Each recipe works as printed, with the names that its file has at hand."""
 
