@@ -81,6 +81,13 @@ def test_commands_on_pages_exist(line: str) -> None:
     assert not hasattr(command, "commands") or used or not words, f"pro2 has no command {words[:1]}"
 
 
+def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
+    from pro2.estimators.schema import KINDS, RECORDS
+
+    page = (ROOT / "docs" / "file-format.md").read_text(encoding="utf-8")
+    assert [name for name in (*KINDS, *RECORDS) if f"`{name}`" not in page] == []
+
+
 def test_labels_that_suggest_chose_are_said_to_be_chosen() -> None:
     """Else `adapt` would take them for a sample, and claim an accuracy that they cannot show."""
     from pro2.cli.journey import _COMMANDS
