@@ -81,6 +81,24 @@ def test_commands_on_pages_exist(line: str) -> None:
     assert not hasattr(command, "commands") or used or not words, f"pro2 has no command {words[:1]}"
 
 
+def all_commands(command: Any) -> Iterator[Any]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from all_commands(inner)
+
+
+def test_the_help_of_a_command_speaks_of_options_that_it_has() -> None:
+    import typer.main
+
+    from pro2.cli.main import app
+
+    for command in all_commands(typer.main.get_command(app)):
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        words = " ".join(getattr(option, "help", None) or "" for option in command.params)
+        named = re.findall(r"--[a-z][a-z-]+", re.sub(r"`[^`]*`", "", words))  # another command's are quoted
+        assert set(named) <= known, f"{command.name} has no {sorted(set(named) - known)}"
+
+
 def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
     from pro2.estimators.schema import KINDS, RECORDS
 
