@@ -37,7 +37,7 @@ class PriorFamily:
     ranked : float
         Share of the variance of "ranked" that falls along the ranked features; the rest is flat.
     n_ranked : int
-        How many ranked features there are; beyond them the prior is flat. Twice as many change no result.
+        How many ranked features "ranked" falls along; beyond them it is flat. Twice as many change no result.
     decay : float
         The variance along ranked feature k falls as k^-decay.
     whitening : float
