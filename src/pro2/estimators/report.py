@@ -24,8 +24,7 @@ ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What the labelled rows say about an adapted classifier. Every row is judged by a model that has not seen its
-    label.
+    """What the labelled rows say about an adapted classifier, each row judged by a model that has not seen its label.
 
     Attributes
     ----------
@@ -51,17 +50,18 @@ class AdaptationReport:
     confusion : array (K, K)
         Labelled rows by class (rows) and left-out answer (columns).
     surprising : array
-        Numbers of the labelled rows whose label surprises most, most first: mistakes of the classifier, or of the
+        Numbers of the labelled rows, those first whose label surprises most: mistakes of the classifier, or of the
         label.
     effective_features : float
-        Of the ranked features: how many share the variance of the logits (participation ratio).
+        Of the ranked features: how many share the weight of the classifier (participation ratio of squared weights).
+        NaN for the paper's probe.
     temperature : float
         What the logits were multiplied by, so that left-out probabilities are calibrated.
     mean_shift, mean_shift_by_chance : float, (float, float)
         Squared distance of the target's mean from the source's in standard errors, averaged over features, and its
         range in 95 of 100 draws from the source.
     learning_curve : LearningCurve or None
-        None with fewer than four labels in some class.
+        None with fewer than four labels in some class that has any, or with labels of one class.
     members : list of dict
         Priors of the default, heaviest first: `scale`, `covariance`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
         mean leave-one-out log-likelihood of a row.
