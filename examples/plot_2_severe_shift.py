@@ -108,4 +108,4 @@ ax.grid(alpha=0.3)
 ax.legend(title="target labels (star: best d)")
 
 # %%
-# :class:`pro2.ProjectAndProbe` makes this choice from the few labels it is given; see the page on selection.
+# :class:`pro2.ProjectAndProbe` picks no *d* by default: it averages priors whose variance falls along the ranks.
