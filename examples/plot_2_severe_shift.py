@@ -44,7 +44,7 @@ for row in (0, 1):
 models = {
     "source head, not adapted": create_baseline("source-only"),
     "linear probe on the target": create_baseline("linear-probe"),
-    "Pro2": ProjectAndProbe(),
+    "the default": ProjectAndProbe(),
 }
 for model in models.values():
     model.fit(X[source], y[source])
