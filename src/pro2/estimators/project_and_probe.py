@@ -209,8 +209,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X_val, y_val : arrays, optional
             Held-out target rows: d and l2 of the paper's probe are then chosen by accuracy on them, as in the paper.
         X_unlabeled : array (n, D), optional
-            Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any
-            label.
+            Target rows without labels; only the default uses them. `transductive_proba_` of the result has their
+            probabilities, after those of rows of X_target without a label. See `adapt_unlabeled` for a target without
+            any label.
         new_classes : {"refuse", "allow"}
             Labels of classes that the source does not have: an error, or classes that start without a centre.
         """

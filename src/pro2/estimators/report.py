@@ -253,7 +253,11 @@ class Evidence:
 
     def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
         """A head (coef, intercept) from all labels but those of some of the caller's rows."""
-        left = np.flatnonzero(~np.isin(host(self.labels.number), rows))
+        first = self.labels.first
+        unknown = [row for row in rows if not 0 <= row < len(first)]
+        if unknown:
+            raise ValueError(f"rows has {unknown[:5]}: the {len(first)} labelled rows are numbered from 0.")
+        left = np.flatnonzero(~np.isin(host(self.labels.number), first[list(rows)]))
         if not len(left):
             raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
         return self.refit(self.labels.take(left))
