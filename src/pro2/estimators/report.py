@@ -240,7 +240,7 @@ class Evidence:
         n = min(round(float(counts.mean())), MANY_PER_CLASS)
         if counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
             return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
-        fold, X = self.labels.folds(n, apart=True), host(self.labels.X)
+        fold, X = self.labels.folds(n), host(self.labels.X)
         scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
         for f in np.unique(fold):
             out = fold == f

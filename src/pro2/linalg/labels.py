@@ -48,15 +48,15 @@ class Labels(NamedTuple):
         X, y, c, number = (xp.take(v, at, axis=0) for v in self[:4])
         return Labels(X, y, c, number, self.first)
 
-    def folds(self, n: int, *, apart: bool = False) -> np.ndarray:
+    def folds(self, n: int) -> np.ndarray:
         """One of n folds for each row: rows of a class are dealt in turn.
 
-        `apart`: classes begin at different folds; else the only labels of their classes are all left out at once.
+        Classes begin at different folds: the only labels of their classes would else all be left out at once.
         """
         y = host(self.y)
         fold = np.empty(len(y), dtype=int)
         for k in np.unique(y):
-            fold[y == k] = (np.arange(int((y == k).sum())) + k * apart) % n
+            fold[y == k] = (np.arange(int((y == k).sum())) + k) % n
         return fold
 
 
