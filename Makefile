@@ -37,7 +37,7 @@ test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Damaged files, hostile calls and kills, 12 times as many as in the tests: 12,000 models, 6,000 moments, 10,000 tables,
-# 3,600 logs, 24,000 calls, 240 kills.
+# 3,600 logs, 25,000 calls, 240 kills.
 fuzz: $(VENV)/.dev
 	PRO2_FUZZ=12 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
 

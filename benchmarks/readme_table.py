@@ -15,7 +15,7 @@ SOURCE = ROOT / "docs" / "results" / "adapt-cells.md"
 CAPTION = """Accuracy in %, mean over all target distributions of a data set and 10 draws of labels: Waterbirds (3
 targets), 4-way Collages (4), CelebA (5 tasks, 3 each), Living (17 classes), EfficientNet-Lite0 embeddings. *The
 default* is `ProjectAndProbe().adapt(X, y)`: no validation label and no knob, but its constants were settled on these
-data sets; the page to believe is `docs/results/unseen-tasks.md`. The others choose their settings by
+data sets; believe `docs/results/unseen-tasks.md` first. The others choose their settings by
 leave-one-out. Made by `python benchmarks/adapt_cells.py DATA --seeds 10`; every cell is in
 `docs/results/adapt-cells.md`.
 """

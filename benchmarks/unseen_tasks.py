@@ -1,4 +1,4 @@
-"""The untuned default on problems that played no part in choosing it: does adapting ever hurt?
+"""The untuned default on problems other than those its constants were settled on: does adapting ever hurt?
 
     python benchmarks/unseen_tasks.py [DATA] [--seeds 5] [--out MD]
 

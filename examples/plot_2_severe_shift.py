@@ -44,7 +44,7 @@ for row in (0, 1):
 models = {
     "source head, not adapted": create_baseline("source-only"),
     "linear probe on the target": create_baseline("linear-probe"),
-    "Pro2": ProjectAndProbe(),
+    "the default": ProjectAndProbe(),
 }
 for model in models.values():
     model.fit(X[source], y[source])
@@ -108,4 +108,4 @@ ax.grid(alpha=0.3)
 ax.legend(title="target labels (star: best d)")
 
 # %%
-# :class:`pro2.ProjectAndProbe` makes this choice from the few labels it is given; see the page on selection.
+# :class:`pro2.ProjectAndProbe` picks no *d* by default: it averages priors whose variance falls along the ranks.

@@ -49,7 +49,7 @@ source, target = origin == "numpy", origin == "scipy"
 models = {
     "source head, not adapted": create_baseline("source-only", scale="unit"),
     "linear probe on the target": create_baseline("linear-probe", scale="unit"),
-    "Pro2": ProjectAndProbe(scale="unit", n_components=64),
+    "the default": ProjectAndProbe(scale="unit", n_components=64),
 }
 for model in models.values():
     model.fit(X[source], topic[source])

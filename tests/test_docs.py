@@ -81,6 +81,41 @@ def test_commands_on_pages_exist(line: str) -> None:
     assert not hasattr(command, "commands") or used or not words, f"pro2 has no command {words[:1]}"
 
 
+def all_commands(command: Any) -> Iterator[Any]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from all_commands(inner)
+
+
+def test_the_help_of_a_command_speaks_of_options_that_it_has() -> None:
+    import typer.main
+
+    from pro2.cli.main import app
+
+    for command in all_commands(typer.main.get_command(app)):
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        words = " ".join(getattr(option, "help", None) or "" for option in command.params)
+        named = re.findall(r"--[a-z][a-z-]+", re.sub(r"`[^`]*`", "", words))  # another command's are quoted
+        assert set(named) <= known, f"{command.name} has no {sorted(set(named) - known)}"
+
+
+def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
+    from pro2.estimators.schema import KINDS, RECORDS
+
+    page = (ROOT / "docs" / "file-format.md").read_text(encoding="utf-8")
+    assert [name for name in (*KINDS, *RECORDS) if f"`{name}`" not in page] == []
+
+
+def test_labels_that_suggest_chose_are_said_to_be_chosen() -> None:
+    """Else `adapt` would take them for a sample, and claim an accuracy that they cannot show."""
+    from pro2.cli.journey import _COMMANDS
+
+    lines = [*shell_commands(), *(line for examples in _COMMANDS.values() for line in examples)]
+    adapts = [line for line in lines if line.split()[1] == "adapt" and "--labels next.csv" in line]
+    assert len(adapts) >= 5
+    assert all("--label-sampling suggested" in line for line in adapts)
+
+
 class TestContributing:
     """Each recipe works as printed, with the names that its file has at hand."""
 

@@ -51,7 +51,7 @@ def suggest_labels(
     ids : array (N,), optional
         Names of the rows: what is returned instead of row numbers.
     random_state : int, Generator or None
-        Which rows stand for a pool of more than 2048; smaller pools use no chance.
+        Which rows stand for a pool of more than 2048, or for more than 1024 labelled rows; fewer need no chance.
     X_labeled : array (M, D), optional
         Rows labelled so far. Give them in later rounds: new rows then differ from them as well as from each other.
         Without them, rows of the pool stand in for as many labelled rows as `adapted.report_` counts.

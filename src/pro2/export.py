@@ -93,7 +93,7 @@ def is_export(path: Path) -> bool:
 
 
 def describe_export(path: Path) -> dict[str, Any]:
-    """What an exported ONNX or safetensors file says about itself."""
+    """What an exported file says about itself; of PyTorch's only whether it is intact."""
     if path.suffix == ".pt":
         return _describe_torch(path)
     try:

@@ -41,7 +41,7 @@ def push_to_hub(
 
     Parameters
     ----------
-    estimator : ProjectAndProbe, LinearClassifier, Projection, Probe or ProbeBank
+    estimator : any estimator of this package that can be saved
         Fitted, or what `adapt` returned.
     repo_id : str
         `owner/name`.

@@ -102,6 +102,14 @@ class TestRankedFeatures:
         ]
         assert np.abs(heads[0].coef_ - heads[1].coef_).max() > 1e-4
 
+    def test_more_directions_than_the_family_ranks_change_no_head(self):
+        X, y = make_data()
+        heads = [
+            ProjectAndProbe(n, priors=PriorFamily(n_ranked=4)).fit(X[:600], y[:600]).adapt(X[600:616], y[600:616])
+            for n in (None, 8)
+        ]
+        np.testing.assert_allclose(heads[1].coef_, heads[0].coef_, rtol=1e-6)
+
     def test_fit_computes_only_the_directions_that_are_used(self):
         X, y = make_data(D=200, N=600)
         model = ProjectAndProbe().fit(X, y)

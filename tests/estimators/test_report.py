@@ -248,6 +248,20 @@ def test_without_some_labels_it_is_the_classifier_of_the_others(rows, scale):
     np.testing.assert_allclose(without.predict_proba(X), others.predict_proba(X), atol=1e-10)
 
 
+@pytest.mark.parametrize("out", [[3], [24], [3, 24]])
+def test_a_row_leaves_with_its_copies_whichever_is_named(rows, out):
+    Xs, ys, X, y = rows
+    twice = np.append(np.arange(24), 3)  # the last is a copy of row 3
+    model = ProjectAndProbe(priors=one_prior()).fit(Xs, ys)
+    without, others = (
+        model.adapt(X[twice], y[twice]).without(out),
+        model.adapt(np.delete(X[:24], 3, 0), np.delete(y[:24], 3)),
+    )
+    np.testing.assert_allclose(without.coef_, others.coef_, atol=1e-10)
+    with pytest.raises(ValueError, match=r"rows has \[25\]: the 25 labelled rows are numbered from 0"):
+        model.adapt(X[twice], y[twice]).without([25])
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_adapt_can_leave_labels_out(rows, way):
     Xs, ys, X, y = rows

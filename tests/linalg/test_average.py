@@ -202,15 +202,14 @@ class TestWeights:
         assert entropy[0] > entropy[2]
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_folds_deal_every_class_evenly(apart):
+def test_folds_deal_every_class_evenly():
     y = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3])
     labels = Labels.of(np.arange(len(y))[:, None].astype(float), y)
-    fold = labels.folds(4, apart=apart)
+    fold = labels.folds(4)
     for k in range(4):
         assert np.bincount(fold[y == k], minlength=4).max() == 1
-    single = Labels.of(np.arange(4)[:, None].astype(float), np.arange(4)).folds(4, apart=apart)
-    assert len(set(single)) == (4 if apart else 1)
+    single = Labels.of(np.arange(4)[:, None].astype(float), np.arange(4)).folds(4)
+    assert len(set(single)) == 4
 
 
 class TestClassShift:

@@ -47,7 +47,7 @@ def adapt(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Adapt MODEL to a target with the labels of TARGET; its rows without a label are used as well.
+    """Adapt MODEL to a target with the labels of TARGET; by default its rows without a label are used as well.
 
     Labels are in a column of TARGET (--label), where an empty cell means none, or in files of their own (--labels).
     """

@@ -57,7 +57,7 @@ def _lines(found: Diagnosis) -> list[str]:
     lines.append(f"features needed   {found.features_needed}")
     if found.loo_accuracy is not None:
         each = found.loo_accuracy
-        lines.append(f"adapted           {each.value:.1%} right  [{each.low:.1%}, {each.high:.1%}]  leaving one out")
+        lines.append(f"adapted           {each.value:.1%} right  [{each.low:.1%}, {each.high:.1%}]  on rows left out")
     lines += [
         f"{n:>6.0f} per class  {a:.1%} ± {s:.1%}  measured"
         for n, a, s in zip(found.n_shots, found.accuracy, found.stderr)

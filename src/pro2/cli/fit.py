@@ -236,11 +236,11 @@ def _tell(model: ProjectAndProbe, out: Path, learned: dict[str, Any], as_json: b
         "n_components": int(projection.components_.shape[0]),
         "n_informative": int(projection.n_informative_),
     }
-    about = f" about {result['label']!r}" if "label" in result else ""
+    what = repr(result["label"]) if "label" in result else "the class"
     listed = ", ".join(map(str, names[:10])) + (f", ... ({len(names)})" if len(names) > 10 else "")
     lines = [
         f"{out}: learned from {learned['from']} of width {width}, classes {listed}",
-        f"{result['n_components']} features, {result['n_informative']} of them carry signal{about}",
+        f"{result['n_components']} features, {result['n_informative']} of them ranked by how well they predict {what}",
         *learned.get("lines", []),
     ]
     tell(result, lines, as_json)

@@ -36,9 +36,7 @@ Spreadsheet = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option(
-        "--force", "-f", help="Replace the file at --out if it exists, and accept a table of another backbone."
-    ),
+    typer.Option("--force", "-f", help="Replace what was written before, and accept a table of another backbone."),
 ]
 Replace = Annotated[bool, typer.Option("--force", "-f", help="Replace the file at --out if it exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

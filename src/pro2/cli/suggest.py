@@ -33,7 +33,8 @@ def suggest(
 ) -> None:
     """Suggest the rows of POOL whose labels would help most; fill them in and run `pro2 adapt --labels`.
 
-    Rows that have a label already, in --labels or in the column --label, are never suggested again.
+    Rows that have a label already, in --labels or in the column --label, are never suggested again. Chosen rows are no
+    sample, and say nothing about accuracy: tell `pro2 adapt` so, with `--label-sampling suggested`.
     """
     check_out(out, force)
     from pro2.active import suggest_labels

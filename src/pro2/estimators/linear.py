@@ -125,7 +125,7 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         Parameters
         ----------
         rows : sequence of int
-            Their numbers among the labelled rows given to `adapt`, from 0. Copies of a row leave with the first.
+            Their numbers among the labelled rows given to `adapt`, from 0. A row leaves with all of its copies.
 
         Returns
         -------

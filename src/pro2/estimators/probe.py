@@ -33,12 +33,13 @@ class Probe(AffineMixin, BaseEstimator):
     Parameters
     ----------
     l2 : float or "auto"
-        Penalty. "auto" tries a grid of 13 values, relative to the mean squared length of the features.
+        Penalty. "auto" tries a grid of 13 values, relative to the mean squared length of the rows about their mean.
     n_features : int or "auto"
         How many of the leading features to use. "auto" tries 1, 2, 4, ... and all.
         What is left to choose is chosen by leave-one-out log-loss, or by accuracy on `X_val, y_val` where given.
     solver : {"newton", "adamw"}
-        "adamw" is the paper's optimiser (100 full-batch steps, early stopping on `X_val, y_val`), for reproduction.
+        "adamw" is the paper's optimiser (100 full-batch steps, early stopping on `X_val, y_val`), for reproduction. It
+        chooses nothing: "auto" is then the middle of the grid, and all features.
     class_weight : dict, "balanced" or None
     learning_rate : float
         Only for "adamw".
@@ -51,9 +52,9 @@ class Probe(AffineMixin, BaseEstimator):
     l2_, n_features_ : float, int
         What was used.
     scores_ : array (n_d, n_l2)
-        Leave-one-out log-loss (or validation error) of each candidate, when something was chosen.
+        Leave-one-out log-loss (or validation error) of each candidate, when something was chosen. Not for "adamw".
     kkt_ : float
-        Largest relative gradient entry at the solution.
+        Largest relative gradient entry at the solution. Not for "adamw".
     """
 
     def __init__(

@@ -31,15 +31,16 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     `fit` learns ranked orthonormal features and source heads from a large labelled source; `adapt` fits a linear
     classifier to the few labels of a target and returns it as one affine map on raw embeddings.
 
-    By default that is the classifier of a family of priors: centred on nothing or on a source head, with a variance
-    that falls along the ranked features or is whitened; each is fitted to the labels, weighed by leave-one-out, and all
-    are averaged. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one
+    By default that is an average over a family of priors: centred on nothing or on a source head, with a variance that
+    falls in part along the ranked features or is whitened by the source. Each is fitted to the labels and weighed by
+    leave-one-out. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one
     of them lets leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
 
     Parameters
     ----------
     n_components : int, optional
-        Ranked features to learn; by default as many as the default adaptation uses (`PriorFamily.n_ranked`).
+        Ranked features to learn, at most the width; by default as many as the default adaptation uses
+        (`PriorFamily.n_ranked`), or `n_features` if that is more.
     solver, ridge, random_state
         As in `Projection`.
     scale : {"auto", "standard", "global", "unit", None}
@@ -55,7 +56,6 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         How target labels are drawn: so many of each class, or at random, which tells how common classes are, or
         chosen by `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal
         counts are.
-    random_state : int, Generator or None
 
     Attributes
     ----------
@@ -209,8 +209,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X_val, y_val : arrays, optional
             Held-out target rows: d and l2 of the paper's probe are then chosen by accuracy on them, as in the paper.
         X_unlabeled : array (n, D), optional
-            Target rows without labels; only the default uses them. See `adapt_unlabeled` for a target without any
-            label.
+            Target rows without labels; only the default uses them. `transductive_proba_` of the result has their
+            probabilities, after those of rows of X_target without a label. See `adapt_unlabeled` for a target without
+            any label.
         new_classes : {"refuse", "allow"}
             Labels of classes that the source does not have: an error, or classes that start without a centre.
         """

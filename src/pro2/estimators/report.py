@@ -24,8 +24,7 @@ ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What the labelled rows say about an adapted classifier. Every row is judged by a model that has not seen its
-    label.
+    """What the labelled rows say about an adapted classifier, each row judged by a model that has not seen its label.
 
     Attributes
     ----------
@@ -51,17 +50,18 @@ class AdaptationReport:
     confusion : array (K, K)
         Labelled rows by class (rows) and left-out answer (columns).
     surprising : array
-        Numbers of the labelled rows whose label surprises most, most first: mistakes of the classifier, or of the
+        Numbers of the labelled rows, those first whose label surprises most: mistakes of the classifier, or of the
         label.
     effective_features : float
-        Of the ranked features: how many share the variance of the logits (participation ratio).
+        Of the ranked features: how many share the weight of the classifier (participation ratio of squared weights).
+        NaN for the paper's probe.
     temperature : float
         What the logits were multiplied by, so that left-out probabilities are calibrated.
     mean_shift, mean_shift_by_chance : float, (float, float)
         Squared distance of the target's mean from the source's in standard errors, averaged over features, and its
         range in 95 of 100 draws from the source.
     learning_curve : LearningCurve or None
-        None with fewer than four labels in some class.
+        None with fewer than four labels in some class that has any, or with labels of one class.
     members : list of dict
         Priors of the default, heaviest first: `scale`, `covariance`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
         mean leave-one-out log-likelihood of a row.
@@ -240,7 +240,7 @@ class Evidence:
         n = min(round(float(counts.mean())), MANY_PER_CLASS)
         if counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
             return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
-        fold, X = self.labels.folds(n, apart=True), host(self.labels.X)
+        fold, X = self.labels.folds(n), host(self.labels.X)
         scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
         for f in np.unique(fold):
             out = fold == f
@@ -253,7 +253,11 @@ class Evidence:
 
     def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
         """A head (coef, intercept) from all labels but those of some of the caller's rows."""
-        left = np.flatnonzero(~np.isin(host(self.labels.number), rows))
+        first = self.labels.first
+        unknown = [row for row in rows if not 0 <= row < len(first)]
+        if unknown:
+            raise ValueError(f"rows has {unknown[:5]}: the {len(first)} labelled rows are numbered from 0.")
+        left = np.flatnonzero(~np.isin(host(self.labels.number), first[list(rows)]))
         if not len(left):
             raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
         return self.refit(self.labels.take(left))

@@ -73,7 +73,7 @@ def _heard(S: Any, P: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _cross_validated(how: Default, head: AveragedHead, labels: Labels, X: np.ndarray, S: Any) -> tuple[float, float]:
     """Log-likelihood of left-out labels with the graph minus that without it; and the temperature of the graph."""
     y, K = host(labels.y), how.priors[0].n_classes
-    fold = labels.folds(FOLDS, apart=True)
+    fold = labels.folds(FOLDS)
     alone, heard = np.full((len(y), K), 1.0 / K), np.full((len(y), K), 1.0 / K)
     for f in np.unique(fold):
         out = fold == f

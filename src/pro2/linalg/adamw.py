@@ -105,8 +105,8 @@ def adamw_probe(
     """The paper's probe: AdamW on mean log-loss + (l2/2)||w - w0||^2, keeping the step of best validation accuracy.
 
     Z (..., M, p), y and sample_weight (..., M), prior_mean w0 (..., p) or (..., K, p); l2 and lr broadcast against the
-    leading axes. Returns coef (..., K, p) and intercept
-    (..., K), with K = 1 for two classes. Without validation rows the last step is returned.
+    leading axes. Returns coef (..., K, p) and intercept (..., K), with K = 1 for two classes. Without validation rows
+    the last step is returned.
     """
     xp = array_namespace(Z)
     K = 1 if n_classes == 2 else n_classes

@@ -27,8 +27,9 @@ class PriorFamily:
         Of the source heads, relative to the mean within-class variance. Small: the sharpest head; large: one that
         spreads over all features that predict.
     sizes : tuple of float
-        Of the centre, in units of a head that is right with probability e / (1 + e) on a typical source row. 0: no
-        centre. Under a shift a head as sure as on its source is too sure; none exceeds what the source supports.
+        Of the centre, in units of a head whose root mean square margin on source rows is one (for more than two classes
+        see `SourcePrior.unit`). 0: no centre. Under a shift a head as sure as on its source is too sure; none exceeds
+        what the source supports.
     reaches : tuple of float
         A label moves its own logit by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
         rows have d effective dimensions: reach = v / sqrt(d) means the same in 20 dimensions and in 2000.
@@ -37,7 +38,7 @@ class PriorFamily:
     ranked : float
         Share of the variance of "ranked" that falls along the ranked features; the rest is flat.
     n_ranked : int
-        How many ranked features there are; beyond them the prior is flat. Twice as many change no result.
+        How many ranked features "ranked" falls along; beyond them it is flat. Twice as many change no result.
     decay : float
         The variance along ranked feature k falls as k^-decay.
     whitening : float
@@ -54,7 +55,7 @@ class PriorFamily:
     source_shares : float in [0, 1]
         Power of the source's class shares that is assumed where labels were drawn class by class.
     tolerance : float
-        Features whose target variance exceeds the source's by more than 1 + tolerance / sqrt(rows) are damped to it:
+        Features whose target variance is more than 1 + tolerance / sqrt(rows) times the source's are damped to that:
         what the source learned about them no longer holds.
     """
 

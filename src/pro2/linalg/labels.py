@@ -18,13 +18,15 @@ SAMPLING = ("auto", "by_class", "random", "suggested")
 class Labels(NamedTuple):
     """Labelled target rows: X (M, D) float64, codes y (M,), weights c (M,), all positive, no row twice.
 
-    `number` (M,) says which row of the caller's each one is, the first of equal ones.
+    `number` (M,) says which row of the caller's each one is, the first of equal ones; `first` (n,) says for each of the
+    caller's rows which that is, -1 for those of weight 0.
     """
 
     X: Array
     y: Array
     c: Array
     number: Array
+    first: np.ndarray
 
     @classmethod
     def of(cls, X: Array, y: Array, weight: Array | None = None) -> Labels:
@@ -36,36 +38,37 @@ class Labels(NamedTuple):
         X = xp.astype(X, xp.float64, copy=False)
         w = np.ones(X.shape[0]) if weight is None else host(weight).astype(np.float64)
         first, total = _merged(host(X), host(y), w)
-        at = xp.asarray(first, device=device(X))
-        c = xp.asarray(total, dtype=X.dtype, device=device(X))
-        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c, at)
+        at = xp.asarray(np.flatnonzero(total), device=device(X))
+        c = xp.asarray(total[total > 0], dtype=X.dtype, device=device(X))
+        return cls(xp.take(X, at, axis=0), xp.take(y, at, axis=0), c, at, first)
 
     def take(self, rows: np.ndarray) -> Labels:
         xp = array_namespace(self.X)
         at = xp.asarray(rows, device=device(self.X))
-        return Labels(*(xp.take(v, at, axis=0) for v in self))
+        X, y, c, number = (xp.take(v, at, axis=0) for v in self[:4])
+        return Labels(X, y, c, number, self.first)
 
-    def folds(self, n: int, *, apart: bool = False) -> np.ndarray:
+    def folds(self, n: int) -> np.ndarray:
         """One of n folds for each row: rows of a class are dealt in turn.
 
-        `apart`: classes begin at different folds; else the only labels of their classes are all left out at once.
+        Classes begin at different folds: the only labels of their classes would else all be left out at once.
         """
         y = host(self.y)
         fold = np.empty(len(y), dtype=int)
         for k in np.unique(y):
-            fold[y == k] = (np.arange(int((y == k).sum())) + k * apart) % n
+            fold[y == k] = (np.arange(int((y == k).sum())) + k) % n
         return fold
 
 
 def _merged(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the rows that are left, in order, and their total weights."""
+    """For each row the first that equals it, -1 without a weight; and the total weight that first ones have, else 0."""
     X = X + 0.0  # minus zero is zero
     at: dict[bytes, int] = {}
-    total: dict[int, float] = {}
+    first, total = np.full(len(X), -1), np.zeros(len(X))
     for i in np.flatnonzero(weight > 0):
-        first = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
-        total[first] = total.get(first, 0.0) + float(weight[i])
-    return np.fromiter(total, dtype=np.int64), np.fromiter(total.values(), dtype=np.float64)
+        first[i] = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
+        total[first[i]] += weight[i]
+    return first, total
 
 
 class ClassShift(NamedTuple):

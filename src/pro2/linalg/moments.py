@@ -164,7 +164,7 @@ def _is_nothing(label: Any) -> bool:
 
 
 def host(x: Array) -> np.ndarray:
-    """A NumPy copy of any Array-API array, wherever it lives."""
+    """Any Array-API array as a NumPy array, wherever it lives."""
     if is_numpy_array(x) or not is_array_api_obj(x):
         return np.asarray(x)
     if is_torch_array(x):

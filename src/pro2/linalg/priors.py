@@ -75,7 +75,10 @@ class SourcePrior:
     def from_moments(
         cls, moments: Moments, scale: Array, components: Array, family: PriorFamily, name: str
     ) -> SourcePrior:
-        """From moments of raw rows, their scale (D,), and ranked directions (d, D) of the scaled space."""
+        """From moments of raw rows, their scale (D,), and ranked directions (d, D) of the scaled space.
+
+        Of those the first `family.n_ranked` are used.
+        """
         xp = array_namespace(moments.mean)
         K = len(moments.classes)
         if K < 2:
@@ -90,6 +93,8 @@ class SourcePrior:
         share = second / total  # squares of small numbers would vanish
         squares = float(xp.sum(share * share))
         principal = Principal.of(moments.covariance(), family.n_principal)
+        # whole, they stay the array of the projection, which a file holds once
+        components = components[: family.n_ranked, :] if components.shape[0] > family.n_ranked else components
         ranked, whitened = family.shaped(
             components, principal, lambda Q: Seen.along(Q, lapack.product(Q, share), squares, total)
         )

@@ -40,6 +40,13 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 
 
+def test_a_target_without_rows_is_refused_by_its_name(tmp_path: Path) -> None:
+    columns = _columns()
+    columns["place"] = columns["y"].astype(int)  # no row breaks the correlation
+    with pytest.raises(ValueError, match="target minority holds no row"):
+        _problem(tmp_path, columns, **ENTRIES["groups"])
+
+
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_rows_without_a_label_count_for_nothing(tmp_path: Path, kind: str) -> None:
     columns = _columns()

@@ -233,7 +233,8 @@ def _check_rows(
         if len(strange):
             raise ValueError(f"target {name} has label {classes[strange[0]]!r}, which source does not have")
         if len(codes) < 2:
-            raise ValueError(f"target {name} holds one label only ({classes[codes[0]]!r}); at least two are needed")
+            found = f"one label only ({classes[codes[0]]!r})" if len(codes) else "no row"
+            raise ValueError(f"target {name} holds {found}; at least two labels are needed")
 
 
 def shog_of(spec: DataSpec) -> Shog:

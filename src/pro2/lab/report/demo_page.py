@@ -48,11 +48,12 @@ def verdict(rows: Rows) -> str:
     methods, shots = values_of(rows, "method"), values_of(rows, "n_shots")
     few, many = min(shots), max(shots)
     at = {(m, n): mean_and_error(rows, method=m, n_shots=n)[0] for m in methods for n in (few, many)}
-    others = [m for m in methods if m not in ("Pro2", "source head")]
+    others = [m for m in methods if m not in ("the default", "source head")]
     rest = " and ".join(f"{m} {at[m, few]:.1f} %" for m in others)
     return (
-        f"With {few} labels per class Pro2 is right on {at['Pro2', few]:.1f} % of the target rows, the source head on "
-        f"{at['source head', few]:.1f} % ({rest}); with {many} labels per class Pro2 reaches {at['Pro2', many]:.1f} %."
+        f"With {few} labels per class the default is right on {at['the default', few]:.1f} % of the target rows, the "
+        f"source head on {at['source head', few]:.1f} % ({rest}); with {many} it reaches "
+        f"{at['the default', many]:.1f} %."
     )
 
 

@@ -1,7 +1,7 @@
 """How much of a target's optimal head the first d features miss.
 
-Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe: Sample-Efficient Domain Adaptation by Interpolating
-Orthogonal Features", ICLR 2024.
+Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe: Sample-Efficient Adaptation by Interpolating Orthogonal
+Features", ICLR 2024.
 """
 
 from __future__ import annotations

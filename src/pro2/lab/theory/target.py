@@ -44,7 +44,7 @@ class Diagnosis:
     effective_features : float or None
         How many ranked features the adapted head uses in effect (`report_.effective_features`).
     loo_accuracy : Estimate or None
-        Of the adapted classifier, from leaving out one target row at a time; Wilson interval.
+        Of the adapted classifier on target rows left out: `report_.accuracy` and its interval.
     n_shots, accuracy, stderr : list
         Measured on the labelled rows: accuracy after adapting with n of them per class, and its standard error.
     expected : dict of int to Estimate

@@ -1,8 +1,9 @@
 """Optional compiled twins of `pro2.linalg.mode` for many small two-class problems: numba on the host, Triton on CUDA.
 
-A kernel keeps a problem in the cache or in registers from its first iteration to its last. Every function here returns
-None where no kernel applies; what a kernel leaves above the tolerance, the plain solver finishes. Which one works
-depends on the sizes and on what is installed, never on what happens to be loaded: equal work rounds alike.
+A kernel keeps a problem in the cache or in registers from its first iteration to its last. Functions return None where
+their kernel does not apply (of paths, `serves_paths` tells); what a kernel leaves above the tolerance, the plain solver
+finishes. Which one works depends on the sizes and on what is installed, never on what happens to be loaded: equal work
+rounds alike.
 """
 
 from __future__ import annotations

@@ -300,7 +300,10 @@ def _product(K: Any, F: Any, low: bool, v: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
-    """Slope and curvature of each row's loss and -(l2 a + slope) into rows; returns the residual of `Dual`."""
+    """Slope and curvature of each row's loss and -(l2 a + slope) into rows; returns the largest |l2 a + slope| / c.
+
+    No entry of the gradient is larger, relative to the most it can be; that of the intercept counts, too.
+    """
     y, c, a, g, h, r, p = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11], lanes[1]
     residual, slope = 0.0, 0.0
     for i in range(len(y)):
