@@ -21,21 +21,14 @@ import numpy as np
 from real_tasks import CELEBA, Task, celeba, collages, living, waterbirds
 from rich.console import Console
 from rich.table import Table
+from rivals import TITLES, create_rivals
 from sklearn.linear_model import RidgeClassifierCV
 
 from pro2 import ProjectAndProbe
-from pro2.lab.baselines.heads import HeadInterpolation, LinearProbe
 
 TASKS = ("waterbirds", "collages", "living", *(f"celeba-{v}" for v in CELEBA))
 MANY_SHOTS = [1, 2, 5]  # the paper's, for many classes
-MODELS = {
-    "source": "source head",
-    "ridge": "ridge on the target",
-    "probe": "linear probe by leave-one-out",
-    "paper": "the paper's Pro2, d and l2 by leave-one-out",
-    "interpolation": "head interpolation by leave-one-out",
-    "ours": "the default",
-}
+MODELS = {"source": TITLES["source"], "ridge": "ridge on the target", **TITLES, "ours": "the default"}
 Row = dict[str, Any]
 Page = tuple[str, list[str], list[list[str]]]
 
@@ -64,12 +57,7 @@ def probabilities_of(classifier: object, X: np.ndarray, y: np.ndarray) -> tuple[
 def run_task(task: Task, shots_list: list[int], n_seeds: int) -> list[Row]:
     X, y = task.X, task.y
     model = ProjectAndProbe().fit(X[task.source], y[task.source])
-    rivals = {
-        "probe": LinearProbe(),
-        "paper": ProjectAndProbe(n_features="loo", l2="loo", scale="standard"),
-        "interpolation": HeadInterpolation(),
-    }
-    rivals = {k: v.fit(X[task.source], y[task.source]) for k, v in rivals.items()}
+    rivals = {k: v.fit(X[task.source], y[task.source]) for k, v in create_rivals().items()}
     deviation = X[task.source].std(axis=0)
     scaled = X / np.maximum(deviation, 0.1 * deviation.mean())
     rows: list[Row] = []
@@ -91,7 +79,6 @@ def run_draw(
     X, y = task.X, task.y
     adapted = model.adapt(X[few], y[few])
     row = {"ours": 100 * adapted.score(X[rest], y[rest])}
-    row["source"] = 100 * model.score(X[rest], y[rest])
     ridge = RidgeClassifierCV(10.0 ** np.arange(-1, 6)).fit(scaled[few], y[few])
     row["ridge"] = 100 * ridge.score(scaled[rest], y[rest])
     row["log_loss"], row["ece"] = probabilities_of(adapted, X[rest], y[rest])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rivals import TITLES, create_rivals
 
 from pro2 import EmbeddingTable, ProjectAndProbe
 from pro2.lab.baselines import create_baseline
@@ -66,6 +67,9 @@ def waterbirds(path: Path) -> Task:
 
 def methods() -> Iterator[Method]:
     yield Method("pro2 `ProjectAndProbe`", "source, few labels", _ours(ProjectAndProbe()))
+    for key, rival in create_rivals().items():
+        uses = {"source": "source", "probe": "few labels"}.get(key, "source, few labels")
+        yield Method(f"pro2, {TITLES[key]}", uses, _ours(rival))
     yield from _scikit_learn()
     yield Method("DFR (this package's)", "few labels", _ours(create_baseline("dfr", random_state=0)))
     if importlib.util.find_spec("skada"):

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rivals import TITLES, create_rivals
 
 import pro2
 from pro2.embed import create_backbone
-from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.manuals import make_manual_sentences
 from pro2.tables.shifts import draw
 
@@ -32,11 +32,11 @@ Fit = Callable[[np.ndarray, np.ndarray], float]
 def heads(texts: np.ndarray, topic: np.ndarray, source: np.ndarray) -> dict[str, Fit]:
     """Methods on frozen embeddings; what is timed is the adaptation, since the embedding is done once for all."""
     X = create_backbone("minilm", "cpu").embed(texts)
+    uses = {"source": "source", "probe": "few labels"}
     models: dict[str, Any] = {
-        "source head | source": create_baseline("source-only", scale="unit"),
-        "linear probe | few labels": create_baseline("linear-probe", scale="unit"),
-        "pro2 `ProjectAndProbe` | source, few labels": pro2.ProjectAndProbe(scale="unit"),
+        f"{TITLES[key]} | {uses.get(key, 'source, few labels')}": rival for key, rival in create_rivals("unit").items()
     }
+    models["pro2 `ProjectAndProbe` | source, few labels"] = pro2.ProjectAndProbe(scale="unit")
 
     def adapter(model: Any) -> Fit:
         model.fit(X[source], topic[source])

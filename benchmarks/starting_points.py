@@ -22,6 +22,7 @@ import numpy as np
 from adapt_cells import Page, show, write_page
 from real_tasks import Task, living
 from rich.console import Console
+from rivals import TITLES, create_rivals
 from sklearn.metrics import average_precision_score
 
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, SourceMoments
@@ -75,8 +76,10 @@ def starts(task: Task, pool: np.ndarray, heads: dict[str, Any]) -> Iterator[tupl
     """Fitted models by what they were made from; `pool` are target rows without labels."""
     X, y, source = task.X, task.y, task.source
     yield "rows: the default", ProjectAndProbe().fit(X[source], y[source])
-    for name in ("clap", "lp++"):
-        yield f"rows: {name}", create_baseline(name).fit(X[source], y[source])
+    others = {TITLES[key]: rival for key, rival in create_rivals().items()}
+    others |= {name: create_baseline(name) for name in ("clap", "lp++")}
+    for title, other in others.items():
+        yield f"rows: {title}", other.fit(X[source], y[source])
     sites = [SourceMoments.from_arrays(X[part], y[part]) for part in np.array_split(source, 4)]
     yield "moments of four sites: the default", ProjectAndProbe.from_moments(reduce(add, sites))
     classes = np.unique(y)

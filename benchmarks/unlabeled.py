@@ -21,24 +21,31 @@ import numpy as np
 from adapt_cells import MANY_SHOTS, TASKS, Page, Row, collect, families, mean, show, write_page
 from real_tasks import Task
 from rich.console import Console
+from rivals import TITLES, create_rivals
 
 from pro2 import ProjectAndProbe
 
 SHOTS = (2, 8, 32)
 WIDTH = 1280
-WAYS = {"labels": "labels alone", "affine": "with U: the affine map", "graph": "with U: answers for U itself"}
+WAYS = {
+    **TITLES,
+    "labels": "the default, labels alone",
+    "affine": "with U: the affine map",
+    "graph": "with U: answers for U itself",
+}
 
 
 def run_task(task: Task, n_seeds: int) -> list[Row]:
     X, y = task.X, task.y
     model = ProjectAndProbe().fit(X[task.source], y[task.source])
+    rivals = {key: rival.fit(X[task.source], y[task.source]) for key, rival in create_rivals().items()}
     rows: list[Row] = []
     for name, target in task.targets.items():
         before = 100 * model.score(X[target], y[target])
         blind = 100 * model.adapt_unlabeled(X[target]).score(X[target], y[target])
         rows.append({"task": task.name, "target": name, "shots": 0, "source": before, "unlabeled": blind})
         for shots in MANY_SHOTS if task.name == "living" else SHOTS:
-            draws = [run_draw(model, X, y, d) for d in task.draws(name, shots, n_seeds)]
+            draws = [run_draw(model, rivals, X, y, d) for d in task.draws(name, shots, n_seeds)]
             if draws:
                 each = {k: float(np.mean([d[k] for d in draws])) for k in WAYS}
                 gain = [d["graph"] - d["labels"] for d in draws]
@@ -47,12 +54,15 @@ def run_task(task: Task, n_seeds: int) -> list[Row]:
     return rows
 
 
-def run_draw(model: ProjectAndProbe, X: np.ndarray, y: np.ndarray, draw: Any) -> dict[str, float]:
+def run_draw(
+    model: ProjectAndProbe, rivals: dict[str, Any], X: np.ndarray, y: np.ndarray, draw: Any
+) -> dict[str, float]:
     few, rest = draw.few, draw.rest
     alone = model.adapt(X[few], y[few])
     heard = model.adapt(X[few], y[few], X_unlabeled=X[rest])
     answers = heard.classes_[heard.transductive_proba_.argmax(axis=1)]
     return {
+        **{key: 100 * rival.adapt(X[few], y[few]).score(X[rest], y[rest]) for key, rival in rivals.items()},
         "labels": 100 * alone.score(X[rest], y[rest]),
         "affine": 100 * heard.score(X[rest], y[rest]),
         "graph": 100 * float(np.mean(answers == y[rest])),

@@ -65,7 +65,7 @@ def test_the_page_says_what_was_found(measured: list[dict], tmp_path: Path) -> N
     assert all(title in text for title in lab.METHODS.values())
     assert "| method | 2 labels | 4 labels |" in text
     mean = np.mean([row["accuracy"] for row in measured if (row["method"], row["shots"]) == ("frozen", 2)])
-    assert f"| Pro2 on frozen features | {100 * mean:.1f} ±" in text
+    assert f"| the default on frozen features | {100 * mean:.1f} ±" in text
     assert "cpu\\|x" in text
 
 
