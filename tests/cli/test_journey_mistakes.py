@@ -86,6 +86,26 @@ def test_help_has_examples_and_json(pro: Pro2, command: str, monkeypatch: pytest
     assert "--json" in text
 
 
+@pytest.mark.parametrize("command", ["embed", "fit", "label"])
+def test_help_of_a_narrow_terminal_cuts_no_word(pro: Pro2, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import typer.main
+
+    from pro2.cli.main import app
+
+    monkeypatch.setenv("COLUMNS", "60")
+    text = pro.ok(command, "--help")
+    assert "…" not in text and "..." not in text.replace("[source]...", "").replace("source...", "")
+    options = [flag for each in typer.main.get_command(app).commands[command].params for flag in each.opts]
+    assert [flag for flag in options if flag.startswith("--") and flag not in text] == []
+
+
+def test_help_shows_the_laboratory_apart_and_whole_sentences(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    product, laboratory = pro.ok("--help").split("Laboratory")
+    assert "  adapt " in product and "  sweep " in laboratory and "  sweep " not in product
+    assert "..." not in laboratory and "exit status 1 if it is not" in product
+
+
 def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
     from pro2.cli.journey import _COMMANDS
 

@@ -25,10 +25,10 @@ NEXT = (
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
     images: Annotated[
-        bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2\\[lite]).")
+        bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2[lite]).")
     ] = False,
     label: Annotated[
-        bool, typer.Option("--label", help="Label real images in the browser (needs pro2\\[label,lite]).")
+        bool, typer.Option("--label", help="Label real images in the browser (needs pro2[label,lite]).")
     ] = False,
     browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
     as_json: options.AsJson = False,

@@ -25,7 +25,20 @@ class Interrupted(Exception):
 
 
 class Commands(typer.core.TyperGroup):
-    """Typer ends a command that was interrupted without a word; here the message of the interrupt reaches `main`."""
+    """Typer ends a command that was interrupted without a word; here the message of the interrupt reaches `main`.
+
+    Help lists the product's commands and the laboratory's apart, each with its whole first sentence.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of each panel under its name."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            panel = getattr(self.commands[name], "rich_help_panel", None) or "Commands"
+            panels.setdefault(panel, []).append((name, self.commands[name].get_short_help_str(1000)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of the journey to the `pro2` command, each with its examples."""
     for name, examples in _COMMANDS.items():
         command = getattr(importlib.import_module(f"pro2.cli.{name}"), name)
-        app.command(name, epilog="\n\n".join(["Examples:", *(f"`{line}`" for line in examples)]))(command)
+        app.command(name, epilog="\n  ".join(["\b\nExamples:", *examples]))(command)
 
 
 def open_table(
@@ -248,8 +248,9 @@ def working(text: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(text):
+    with Console(stderr=True).status(Text(visible(text))):
         yield
 
 

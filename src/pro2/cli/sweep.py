@@ -12,13 +12,14 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.completion import complete_plans
+from pro2.cli.errors import Commands
 from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
     from pro2.lab.experiments.progress import Estimate, SweepSummary
 
-plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
+plans_app = typer.Typer(cls=Commands, help="List the plans that ship with the package.", no_args_is_help=False)
 
 
 def sweep(
