@@ -107,15 +107,12 @@ class AdaptationReport:
             return (
                 f"Keep the source head: it is right on {100 * self.source_accuracy:.0f} %, the adapted one on {figure}."
             )
-        more = self._one_more_point()
+        if self.learning_curve is None:
+            return f"Accuracy is {figure}; with four labels of each class you would see what more of them bring."
+        more = self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
         if more <= 2 * self.n_labels:
             return f"It pays to label {more:.0f} more rows: accuracy is {figure}, and they should add a point."
         return f"More labels would change little: accuracy is {figure}."
-
-    def _one_more_point(self) -> float:
-        if self.learning_curve is None:
-            return math.inf
-        return self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
 
     def __str__(self) -> str:
         lines = [self.verdict(), f"{self.n_labels} labels: {self._counts()}"]
