@@ -14,6 +14,7 @@ _EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on pur
 _ARGUMENTS = "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|new_classes"
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
+_AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # of a table it is no argument
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -58,7 +59,7 @@ def one_line(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text[:300]}"
     if not isinstance(error, _EXPECTED):
         text = f"{text} (while working on {_given_files()}; PRO2_DEBUG=1 shows where)"
-    return visible(_AS_PYTHON.sub(_as_flag, text))
+    return visible(_AS_PYTHON.sub(_as_flag, _AS_COLUMN.sub("the label column ", text)))
 
 
 def refuse(options: Mapping[str, Any], of: str) -> None:

@@ -12,7 +12,7 @@ import typer
 from pro2.cli import options
 from pro2.cli.errors import visible
 from pro2.cli.inspect_other import describe_other
-from pro2.cli.journey import near, open_table, tell, working
+from pro2.cli.journey import is_saved_dataset, near, open_table, tell, working
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -56,7 +56,7 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
         return {"what": "unfinished embedding", **describe_parts(path)}
     if (other := describe_other(path)) is not None:
         return other
-    if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+    if path.is_dir() and not is_saved_dataset(path):
         return _results(path)
     if path.is_file() and is_model_file(path):
         found = describe(path)
@@ -140,7 +140,7 @@ def _results(path: Path) -> dict[str, Any]:
     from pro2.lab.experiments.results import ResultStore
 
     if not (path / "log").is_dir():
-        raise ValueError(f"{path} is a folder, but not one of results: it has no log; make one with `pro2 sweep`")
+        raise ValueError(f"{path} is a folder that pro2 did not write; of images `pro2 embed {path}` makes a table")
     with ResultStore(path) as store:
         torn = store.torn()
         return {

@@ -134,8 +134,9 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
     place = {label: code for code, label in enumerate(classes.tolist())}
     unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
     if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise ValueError(
-            f"y has classes {unknown[:5]} that the classifier does not know ({classes[:10].tolist()}): "
+            f"y has classes {unknown[:5]}{more} that the classifier does not know ({classes[:10].tolist()}): "
             "check the label column, or leave those rows out."
         )
     return np.array([place[label] for label in y.tolist()])
