@@ -39,7 +39,7 @@ def adapt(
         str | None, typer.Option(help="Features instead of the model's, a number, auto or loo.")
     ] = None,
     label_sampling: Annotated[
-        Sampling | None, typer.Option(help="How the labels were drawn; suggested ones claim no accuracy.")
+        Sampling | None, typer.Option(help="How the labels were drawn; those of `pro2 suggest` claim no accuracy.")
     ] = None,
     new_classes: Annotated[
         bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")

@@ -146,7 +146,8 @@ def _rows(parts: dict[str, Estimate], before: dict[str, Estimate] | None, kind: 
 
     def line(name: str) -> str:
         n, beside = parts[name].n, f"   source head {before[name].value:6.1%}" if before else ""
-        return f"  {name:<{width}}  {_percent(parts[name])}   {n:>{digits}} {'row ' if n == 1 else 'rows'}{beside}".rstrip()
+        count = f"{n:>{digits}} {'row ' if n == 1 else 'rows'}{beside}".rstrip()
+        return f"  {name:<{width}}  {_percent(parts[name])}   {count}"
 
     if not best:
         return [line(name) for name in worst]

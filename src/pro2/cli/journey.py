@@ -32,7 +32,7 @@ _COMMANDS = {
     ],
     "adapt": [
         "pro2 adapt model.safetensors target.arrow --label y --out adapted.safetensors",
-        "pro2 adapt model.safetensors pool.arrow --labels next.csv --out adapted.safetensors",
+        "pro2 adapt model.safetensors pool.arrow --labels next.csv --label-sampling suggested --out a.safetensors",
         "pro2 adapt model.safetensors target.arrow --label y --new-classes --out adapted.safetensors",
         "pro2 adapt model.safetensors few.parquet -y y --unlabeled rest.parquet --out adapted.safetensors",
     ],
