@@ -48,7 +48,7 @@ def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
     assert "Next: pro2 fit" in result.output
     page = (tmp_path / "d" / "demo.html").read_text()
     assert page.count("<svg") == 7
-    assert "With 2 labels per class Pro2 is right on" in page
+    assert "With 2 labels per class pro2 is right on" in page
     assert "$" not in page
     with (tmp_path / "d" / "collages.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -24,7 +24,7 @@ SHOG_SHOTS = (4, 16, 64, 256)
 def demo_methods() -> dict[str, Any]:
     """Each chooses its own settings from the few target labels alone."""
     return {
-        "Pro2": ProjectAndProbe(),
+        "pro2": ProjectAndProbe(),
         "source head": create_baseline("source-only"),
         "linear probe": create_baseline("linear-probe"),
         "random projection": create_baseline("random", random_state=0),

@@ -18,7 +18,7 @@ from pro2.lab.report.tables import values_of
 
 Rows = Sequence[dict[str, Any]]
 Lines = Mapping[str, Sequence[float]]
-_SHIFTS = {"id": "no shift", "near": "mild shift", "far": "severe shift"}
+SHIFTS = {"id": "no shift", "near": "mild shift", "far": "severe shift"}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 260, 180, 34, 24
 
 
@@ -48,11 +48,11 @@ def verdict(rows: Rows) -> str:
     methods, shots = values_of(rows, "method"), values_of(rows, "n_shots")
     few, many = min(shots), max(shots)
     at = {(m, n): mean_and_error(rows, method=m, n_shots=n)[0] for m in methods for n in (few, many)}
-    others = [m for m in methods if m not in ("Pro2", "source head")]
+    others = [m for m in methods if m not in ("pro2", "source head")]
     rest = " and ".join(f"{m} {at[m, few]:.1f} %" for m in others)
     return (
-        f"With {few} labels per class Pro2 is right on {at['Pro2', few]:.1f} % of the target rows, the source head on "
-        f"{at['source head', few]:.1f} % ({rest}); with {many} labels per class Pro2 reaches {at['Pro2', many]:.1f} %."
+        f"With {few} labels per class pro2 is right on {at['pro2', few]:.1f} % of the target rows, the source head on "
+        f"{at['source head', few]:.1f} % ({rest}); with {many} labels per class pro2 reaches {at['pro2', many]:.1f} %."
     )
 
 
@@ -76,7 +76,7 @@ def _shog_charts(rows: Rows) -> str:
             f"{n} labels per class": [100 * r["accuracy"] for r in where(rows, target=target, n_shots=n)]
             for n in sorted(values_of(rows, "n_shots"))
         }
-        charts.append(chart(_SHIFTS.get(target, target), "features d", features, lines, (50, 100)))
+        charts.append(chart(SHIFTS[target], "features d", features, lines, (50, 100)))
     return legend(list(lines)) + f'<div class="charts">{"".join(charts)}</div>'
 
 
