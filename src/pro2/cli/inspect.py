@@ -38,8 +38,7 @@ def inspect(
     """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
     with working(f"reading {file}"):
         found = _describe(file, embedding)
-    lines = [line for key, value in found.items() for line in f"{key:<16} {_text(value)}".split("\n")]
-    tell({"file": str(file), **found}, lines, as_json)
+    tell({"file": str(file), **found}, [line.rstrip() for line in _text(found).split("\n")[1:]], as_json)
     if found.get("intact") is False:
         raise typer.Exit(1)
 
@@ -153,9 +152,10 @@ def _results(path: Path) -> dict[str, Any]:
         }
 
 
-def _text(value: Any, depth: int = 1) -> str:
+def _text(value: Any, depth: int = 0) -> str:
     if isinstance(value, dict):
-        lines = (f"\n{'  ' * depth}{key:<{16 - 2 * depth}} {_text(each, depth + 1)}" for key, each in value.items())
+        width = max([16 - 2 * depth, *(len(key) for key, each in value.items() if not isinstance(each, dict))])
+        lines = (f"\n{'  ' * depth}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items())
         return "".join(lines) or "none"
     if isinstance(value, list):
         return visible(", ".join(map(str, value[:12]))) + (f", ... ({len(value)})" if len(value) > 12 else "")
