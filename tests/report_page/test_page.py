@@ -147,7 +147,7 @@ def test_withheld_accuracy_is_nowhere_on_the_page(tmp_path):
     write_report_page(model.adapt(X, y), tmp_path / "page.html", withheld="they were chosen")
     text = (tmp_path / "page.html").read_text()
     assert "they were chosen" in text
-    assert not re.search(r"95 % interval|Calibration", text)
+    assert not re.search(r"95% interval|Calibration", text)
 
 
 def test_done_writes_the_page_without_an_accuracy_and_nothing_without_a_report(tmp_path):

@@ -13,7 +13,7 @@ AHEAD = 4.0  # times the labels there are: further than that a curve is a guess
 
 
 def draw_curve(curve: LearningCurve) -> str:
-    """Accuracy against labels per class, measured points with their 95 % intervals and the fitted curve."""
+    """Accuracy against labels per class, measured points with their 95% intervals and the fitted curve."""
     low, high = float(curve.n_per_class[0]), AHEAD * float(curve.n_per_class[-1])
     measured, spread = 1.0 - curve.error, 1.96 * curve.deviation
     line = np.geomspace(low, high, 40)

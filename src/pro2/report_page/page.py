@@ -45,7 +45,7 @@ def _accuracy(report: AdaptationReport) -> str:
     rows = [("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}")]
     if not math.isnan(report.source_accuracy):
         rows.insert(0, ("before, the source head", f"{report.source_accuracy:.1%}", ""))
-    body += _table(("accuracy on the labelled rows", "", "95 % interval"), rows)
+    body += _table(("accuracy on the labelled rows", "", "95% interval"), rows)
     if not math.isnan(report.confidence):
         gap = report.confidence - report.accuracy
         verdict = "in line with" if low <= report.confidence <= high else "more than" if gap > 0 else "less than"

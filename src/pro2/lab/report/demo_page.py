@@ -49,10 +49,10 @@ def verdict(rows: Rows) -> str:
     few, many = min(shots), max(shots)
     at = {(m, n): mean_and_error(rows, method=m, n_shots=n)[0] for m in methods for n in (few, many)}
     others = [m for m in methods if m not in ("pro2", "source head")]
-    rest = " and ".join(f"{m} {at[m, few]:.1f} %" for m in others)
+    rest = " and ".join(f"{m} {at[m, few]:.1f}%" for m in others)
     return (
-        f"With {few} labels per class pro2 is right on {at['pro2', few]:.1f} % of the target rows, the source head on "
-        f"{at['source head', few]:.1f} % ({rest}); with {many} labels per class pro2 reaches {at['pro2', many]:.1f} %."
+        f"With {few} labels per class pro2 is right on {at['pro2', few]:.1f}% of the target rows, the source head on "
+        f"{at['source head', few]:.1f}% ({rest}); with {many} labels per class pro2 reaches {at['pro2', many]:.1f}%."
     )
 
 
