@@ -11,7 +11,9 @@ from typing import Any
 import typer.core
 
 _EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on purpose, with a sentence
-_ARGUMENTS = "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|new_classes"
+_ARGUMENTS = (
+    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|new_classes"
+)
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
 _AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # of a table it is no argument
