@@ -158,6 +158,7 @@ def _text(value: Any, depth: int = 0) -> str:
         lines = (f"\n{'  ' * depth}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items())
         return "".join(lines) or "none"
     if isinstance(value, list):
-        return visible(", ".join(map(str, value[:12]))) + (f", ... ({len(value)})" if len(value) > 12 else "")
+        more = f", ... ({len(value)})" if len(value) > 12 else ""
+        return visible(", ".join(map(str, value[:12]))) + more or "none"
     plain = {True: "yes", False: "no", None: "none"}
     return plain[value] if value is None or isinstance(value, bool) else visible(str(value))
