@@ -86,6 +86,30 @@ def test_help_has_examples_and_json(pro: Pro2, command: str, monkeypatch: pytest
     assert "--json" in text
 
 
+@pytest.mark.parametrize("command", ["embed", "fit", "label"])
+def test_help_of_a_narrow_terminal_cuts_no_word(pro: Pro2, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import typer.main
+
+    from pro2.cli.main import app
+
+    monkeypatch.setenv("COLUMNS", "60")
+    text = pro.ok(command, "--help")
+    assert "…" not in text
+    assert "..." not in text.replace("[source]...", "").replace("source...", "")
+    options = [flag for each in typer.main.get_command(app).commands[command].params for flag in each.opts]
+    assert [flag for flag in options if flag.startswith("--") and flag not in text] == []
+
+
+def test_help_shows_the_laboratory_apart_and_whole_sentences(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    product, laboratory = pro.ok("--help").split("Laboratory")
+    assert "  adapt " in product
+    assert "  sweep " in laboratory
+    assert "  sweep " not in product
+    assert "..." not in laboratory
+    assert "exit status 1 if it is not" in product
+
+
 def test_the_examples_of_help_name_real_options(pro: Pro2, monkeypatch: pytest.MonkeyPatch) -> None:
     from pro2.cli.journey import _COMMANDS
 
@@ -136,7 +160,14 @@ MISTAKES = {
     "no label": (["adapt", "model.safetensors", "target.arrow", "-o", "a"], "--label", "--unlabeled"),
     "adapt adapted": (["adapt", "adapted.safetensors", "target.arrow", "-y", "y", "-o", "a"], "Linear", "fit"),
     "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "not a model", "MODEL TABLE"),
-    "swapped table": (["predict", "adapted.safetensors", "model.safetensors", "-o", "p.csv"], "is a model", "MODEL T"),
+    "swapped table": (["predict", "adapted.safetensors", "model.safetensors", "-o", "p.csv"], "is a model", "a table"),
+    "fit a model": (["fit", "model.safetensors", "-y", "y", "-o", "m"], "is a model", "a table of embeddings"),
+    "fit a folder": (["fit", ".", "-y", "y", "-o", "m"], "is a folder", "pro2 embed ."),
+    "no labels": (["adapt", "model.safetensors", "target.arrow", "--labels", "l.csv", "-o", "a"], "no file", "l.csv; "),
+    "label ids": (["fit", "source.arrow", "-y", "id", "-o", "m"], "the label column has 60 different", "column of ids"),
+    "diagnose class": (["diagnose", "model.safetensors", "target.arrow", "-y", "other"], "[5, 6]", "): add labelled"),
+    "page": (["report", "adapted.safetensors", "-o", "r.pdf"], "r.pdf", ".html"),
+    "report": (["report", "adaptd.safetensors"], "no classifier", "adapted.safetensors?"),
     "suffix": (["predict", "adapted.safetensors", "target.arrow", "-o", "p.txt"], ".csv", ".parquet"),
     "l2": (["fit", "source.arrow", "-y", "y", "--l2", "some", "-o", "m"], "--l2 'some'", "auto"),
     "l2 sign": (["adapt", "model.safetensors", "target.arrow", "-y", "y", "--l2", "-1", "-o", "a"], "l2", "positive"),
@@ -144,7 +175,7 @@ MISTAKES = {
     "label class": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "other"], "[5, 6]", "label column"),
     "group": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "y", "-g", "splitt"], "splitt", "split"),
     "confidence": (["evaluate", "adapted.safetensors", "target.arrow", "-y", "y", "--confidence", "95"], "0 and 1", ""),
-    "results": (["inspect", "."], "not one of results", "pro2 sweep"),
+    "results": (["inspect", "."], "pro2 did not write", "pro2 embed"),
     "backbone file": (["export", "adapted.safetensors", "--backbone", "no.onnx", "-o", "h"], "no.onnx", "ONNX"),
     "backbone format": (
         ["export", "adapted.safetensors", "--format", "torch", "--backbone", "b", "-o", "h"], "onnx", "head alone"),
@@ -420,3 +451,10 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_adapting_comes_to_is_in_json_too(pro: Pro2) -> None:
+    call = ["adapt", "model.safetensors", "target.arrow", "-y", "y", "-o", "a.safetensors", "--force"]
+    text, told = pro.ok(*call).splitlines(), json.loads(pro.ok(*call, "--json"))
+    assert told["verdict"] == text[1]
+    assert text[0] == f"a.safetensors: adapted with {sum(told['labels'].values())} labels"

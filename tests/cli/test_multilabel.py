@@ -85,6 +85,7 @@ def test_fit_and_adapt_say_what_they_learned(made: Path, tmp_path: Path) -> None
     found = answer("adapt", made / "model", made / "few.arrow", "-y", "wet,old", "-o", tmp_path / "a", "--force")
     assert found["labels_without_rows"] == ["far"]
     assert found["report"]["wet"]["n_labels"] > 0
+    assert found["verdict"] in report
     X, _ = rows(2, 50)
     kept = [pro2.load(path).decision_function(X)[:, 2] for path in (tmp_path / "a", made / "model")]
     np.testing.assert_array_equal(*kept)

@@ -113,7 +113,8 @@ def test_plans_are_listed_and_shown() -> None:
         (["sweep", "shog", "--out", "x", "--memory", "lots"], "such as 2G"),
         (["sweep", "shog", "--out", "x", "--engine", "slurm"], "expected 'local' or 'ray'"),
         (["sweep", "shog", "--out", "x", "--selection", "best"], "selection is 'best'"),
-        (["report", "nowhere"], "holds no results.parquet"),
+        (["report", "nowhere"], "no classifier or folder of results"),
+        (["sweep", "yours", "--table", "t.arrow", "--out", "s"], "--source ROWS, and --domain COLUMN"),
         (["plans", "show", "shgo"], "did you mean 'shog'"),
     ],
 )

@@ -94,7 +94,7 @@ def test_rows_without_a_label_are_used_without_one(suffix: str) -> None:
     assert answer["unlabeled"] == 28
     expected = pro2.load("m.safetensors").adapt(X[:12], y[:12], X_unlabeled=X[12:])
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-6)
-    assert "and with 28 rows without a label" in told(f"adapt m.safetensors t.{suffix} -y y -o b")
+    assert "labels and 28 rows without a label" in told(f"adapt m.safetensors t.{suffix} -y y -o b")
     measured = call(f"evaluate a t.{suffix} -y y")
     assert (measured["rows"], measured["unlabeled"]) == (12, 28)
     assert "28 rows without a label were left out" in told(f"evaluate a t.{suffix} -y y")
@@ -184,7 +184,7 @@ def test_mistakes_with_labels_are_named() -> None:
     )
     Path("l.csv").write_text("id,label\nr0,\n", encoding="utf-8")
     assert "l.csv has no label for any" in refused("adapt m.safetensors t.parquet --labels l.csv -o a")
-    assert "no CSV file at no.csv" in refused("adapt m.safetensors t.parquet --labels no.csv -o a")
+    assert "no file of labels at no.csv" in refused("adapt m.safetensors t.parquet --labels no.csv -o a")
     assert "--labels FILE" in refused("evaluate m.safetensors t.parquet")
     Path("l.csv").write_text("id,label\nr0,5\nr1,0\n", encoding="utf-8")
     assert "5" in refused("adapt m.safetensors t.parquet --labels l.csv -o a")

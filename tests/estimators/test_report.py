@@ -167,6 +167,17 @@ def test_few_labels_ask_for_more(rows):
     assert report.verdict().startswith("Label more before you trust it: 8 labels")
 
 
+def test_without_a_learning_curve_it_says_nothing_about_more_labels(rows):
+    Xs, ys, X, y = rows
+    few = np.concatenate([np.flatnonzero(y == name)[: 3 if name == "cat" else 12] for name in np.unique(y)])
+    few = np.concatenate([few, np.flatnonzero(y == "dog")[12:20]])
+    report = replace(ProjectAndProbe().fit(Xs, ys).adapt(X[few], y[few]).report_, source_accuracy=0.0)
+    assert report.learning_curve is None
+    assert report.n_labels >= 20
+    assert "four labels of each class" in report.verdict()
+    assert "change little" not in report.verdict()
+
+
 def test_leave_one_out_accuracy_tells_the_truth():
     X, y = make_data(N=3000)
     model, held = ProjectAndProbe().fit(X[:600], y[:600]), 0

@@ -192,6 +192,23 @@ def test_many_classes_have_a_search(serve, picture_pool, tab):
         assert found.page.locator("#classes li:visible").count() == 31
 
 
+def test_the_class_that_enter_takes_is_marked(serve, picture_pool, tab):
+    """It need not be the first on screen: a name that begins with what is typed comes before one that holds it."""
+    with serve(picture_pool, None, classes=[*(f"bad {i}" for i in range(9)), "dog"]) as page:
+        found = tab(page.url)
+        row, top = found.row, found.page.locator("#stage").bounding_box()
+        found.page.keyboard.press("/")
+        found.page.keyboard.type("d")
+        assert found.page.locator("#classes [data-enter]").all_inner_texts() == [
+            found.page.inner_text("[data-name=dog]")
+        ]
+        assert found.page.locator("#stage").bounding_box() == top
+        found.page.keyboard.press("Enter")
+        found.settled()
+        assert labels(page) == {row: "dog"}
+        assert found.page.locator("#classes [data-enter]").count() == 0
+
+
 def test_classes_that_are_digits_have_themselves_as_keys(serve, picture_pool, tab):
     with serve(picture_pool, None, classes=["0", "1", "8"]) as page:
         found = tab(page.url)
@@ -213,7 +230,7 @@ def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
         found.wait(f"document.getElementById('n-labelled').textContent === '{figures['labels']}'")
         found.wait(f"document.getElementById('advice').textContent === {figures['advice']['text']!r}")
         found.wait(
-            f"document.getElementById('accuracy').textContent === '{round(100 * figures['accuracy']['value'])} %'"
+            f"document.getElementById('accuracy').textContent === '{round(100 * figures['accuracy']['value'])}%'"
         )
         assert "a random sample alone" in found.text("#basis")
         assert found.page.locator("#shares li").count() == 3

@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 import pro2
 from pro2.cli.label import writers
 from pro2.cli.main import app
+from pro2.estimators.learning_curve import LearningCurve
 from pro2.report_page import write_report_page
+from pro2.report_page.curve import draw_curve
 from pro2.report_page.rows import doubtful_rows
 
 EVIL = "<script>alert(1)</script>\"'&"
-VOID = {"meta", "br", "img", "line", "circle", "polyline"}
+VOID = {"meta", "br", "wbr", "img", "line", "circle", "polyline"}
 
 
 class Tags(HTMLParser):
@@ -95,7 +97,7 @@ def test_many_classes_show_the_worst_and_the_most_frequent_confusions(tmp_path):
     write_report_page(adapted, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     read(text)
-    assert "The 30 of 40 classes with the lowest accuracy" in text
+    assert "The worst 30 of 40 classes." in text
     wrong = adapted.report_.confusion - np.diag(np.diag(adapted.report_.confusion))
     assert wrong.any()
     i, j = np.unravel_index(np.argmax(wrong), wrong.shape)
@@ -126,6 +128,10 @@ def test_pictures_are_inside_the_page_and_broken_or_foreign_ones_are_left_out(tm
     addresses = read((tmp_path / "page.html").read_text()).addresses
     assert len(addresses) == 1
     assert addresses[0].startswith("data:image/jpeg;base64,")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match="has no picture of these rows, such as"):
+        write_report_page(model.adapt(X, y), tmp_path / "b.html", pool=table, images=tmp_path / "other")
+    assert not (tmp_path / "b.html").exists()
 
 
 def test_labels_of_other_rows_are_refused(tmp_path):
@@ -147,7 +153,7 @@ def test_withheld_accuracy_is_nowhere_on_the_page(tmp_path):
     write_report_page(model.adapt(X, y), tmp_path / "page.html", withheld="they were chosen")
     text = (tmp_path / "page.html").read_text()
     assert "they were chosen" in text
-    assert not re.search(r"95 % interval|Calibration", text)
+    assert not re.search(r"95% interval|Calibration|Before and after|left-out accuracy", text)
 
 
 def test_done_writes_the_page_without_an_accuracy_and_nothing_without_a_report(tmp_path):
@@ -217,3 +223,13 @@ def test_another_table_with_the_same_labels_is_refused(files):
     result = run("report", files / "adapted.safetensors", "--pool", files / "turned.arrow", "-y", "y")
     assert result.exit_code == 1
     assert "is not what `pro2 adapt` was given" in str(result.exception)
+
+
+@pytest.mark.parametrize("worst", [0.05, 0.45, 0.72])
+def test_the_axis_of_the_curve_has_round_numbers(worst):
+    n, error = np.array([1.0, 2.0, 4.0]), np.array([1 - worst, 0.2, 0.1])
+    drawing = draw_curve(LearningCurve(n, error, np.full(3, 0.001), 0.05, 0.1, 0.01))
+    ticks = [int(each) for each in re.findall(r">(\d+)%<", drawing)]
+    assert max(ticks) == 100
+    assert min(ticks) <= 100 * worst
+    assert all(tick % 5 == 0 for tick in ticks)

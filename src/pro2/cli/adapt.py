@@ -39,7 +39,7 @@ def adapt(
         str | None, typer.Option(help="Features instead of the model's, a number, auto or loo.")
     ] = None,
     label_sampling: Annotated[
-        Sampling | None, typer.Option(help="How the labels were drawn; suggested ones claim no accuracy.")
+        Sampling | None, typer.Option(help="How the labels were drawn; those of `pro2 suggest` claim no accuracy.")
     ] = None,
     new_classes: Annotated[
         bool, typer.Option("--new-classes", help="Accept labels of classes that the model's source does not have.")
@@ -103,15 +103,15 @@ def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) ->
     counts = {str(name): labels.count(name) for name in adapted.classes_.tolist()}
     result = {"out": out, "labels": counts, "unlabeled": n_unlabeled}
     chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
-    lines = [f"{out}: adapted with {len(labels)} labels ({', '.join(f'{k}: {n}' for k, n in counts.items())})"]
-    if n_unlabeled:
-        lines.append(f"and with {n_unlabeled} rows without a label")
+    with_rows = [f"{n} {what}" for n, what in ((len(labels), "labels"), (n_unlabeled, "rows without a label")) if n]
+    lines = [f"{out}: adapted with {' and '.join(with_rows)}"]
     if chosen:
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
     if hasattr(adapted, "report_"):
         lines += str(adapted.report_).splitlines()
-        chosen["report"] = adapted.report_.to_dict()
+        chosen |= {"verdict": adapted.report_.verdict(), "report": adapted.report_.to_dict()}
     missing = [name for name, n in counts.items() if n == 0]
     if missing and labels:
-        lines.append(f"no label of {', '.join(missing[:5])}: these classes rest on the source alone")
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        lines.append(f"no label of {', '.join(missing[:5])}{more}: these classes rest on the source alone")
     tell(result | {"classes_without_labels": missing} | chosen, lines, as_json)

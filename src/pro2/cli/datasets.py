@@ -9,12 +9,15 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.completion import complete_datasets
+from pro2.cli.errors import Commands
 from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from pro2.lab.datasets import DataSet
 
-app = typer.Typer(help="List data sets, check a folder against the official layout.", invoke_without_command=True)
+app = typer.Typer(
+    cls=Commands, help="List data sets, check a folder against the official layout.", invoke_without_command=True
+)
 Name = Annotated[str, typer.Argument(help="Name of a data set, see `pro2 datasets`.", autocompletion=complete_datasets)]
 
 

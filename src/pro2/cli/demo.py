@@ -25,10 +25,10 @@ NEXT = (
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
     images: Annotated[
-        bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2\\[lite]).")
+        bool, typer.Option("--images", help="From images instead: embed a few hundred real ones (needs pro2[lite]).")
     ] = False,
     label: Annotated[
-        bool, typer.Option("--label", help="Label real images in the browser (needs pro2\\[label,lite]).")
+        bool, typer.Option("--label", help="Label real images in the browser (needs pro2[label,lite]).")
     ] = False,
     browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
     as_json: options.AsJson = False,
@@ -67,7 +67,7 @@ def _from_digits(console: Any, out: Path) -> dict[str, Any]:
 
     console.print(WHAT, highlight=False)
     collages, shog = _measure(console)
-    _print_accuracy(console, collages, "only this pair agrees")
+    _print_accuracy(console, collages, "pair that tells")
     _print_shog(console, shog)
     files = {"collages.csv": collages, "shog.csv": shog}
     for name, rows in files.items():
@@ -94,17 +94,16 @@ def _measure(console: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) -> None:
     """A line for each method under each target, and their means; `shift` says what the targets are."""
+    from rich import box
     from rich.table import Table
 
     from pro2.lab.report.demo_page import mean_and_error
 
     shots = sorted({r["n_shots"] for r in rows})
-    seeds = len({r["seed"] for r in rows})
-    table = Table(
-        title=f"Target accuracy in % (± standard error over {seeds} seeds); settings chosen from the few labels"
-    )
-    for name in (shift, "method", *(f"{n} labels per class" for n in shots)):
-        table.add_column(name, justify="left" if name in ("method", shift) else "right")
+    table = Table(title="Target accuracy in % ± standard error, by labels per class", box=box.SIMPLE_HEAD)
+    for name in (shift, "method", *(f"{n} labels" for n in shots)):
+        words = name in ("method", shift)
+        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     methods, targets = (list(dict.fromkeys(r[key] for r in rows)) for key in ("method", "target"))
     for target in [*targets, f"mean of the {len(targets)}"]:
         where = {"target": target} if target in targets else {}
@@ -118,18 +117,22 @@ def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) ->
 
 
 def _print_shog(console: Any, rows: Sequence[dict[str, Any]]) -> None:
+    from rich import box
     from rich.table import Table
 
+    from pro2.lab.report.demo_page import SHIFTS
+
     features = sorted({r["n_features"] for r in rows})
-    table = Table(title="Shifted Gaussians (D = 20): best number of features d by shift and labels")
+    title = "Shifted Gaussians: accuracy in % of a probe on the first d of 20 features"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("target")
-    table.add_column("labels per class", justify="right")
+    table.add_column("labels", justify="right")
     for d in features:
         table.add_column(f"d = {d}", justify="right")
     for target in dict.fromkeys(r["target"] for r in rows):
         for n in sorted({r["n_shots"] for r in rows}):
             accuracy = [100 * r["accuracy"] for r in rows if r["target"] == target and r["n_shots"] == n]
             text = [f"[bold]{a:.1f}[/]" if a == max(accuracy) else f"{a:.1f}" for a in accuracy]
-            table.add_row(target if n == min(r["n_shots"] for r in rows) else "", str(n), *text)
+            table.add_row(SHIFTS[target] if n == min(r["n_shots"] for r in rows) else "", str(n), *text)
         table.add_section()
     console.print(table)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from pro2.cli import options
 from pro2.cli.completion import complete_backbones, complete_datasets
@@ -164,6 +163,7 @@ class Report:
     """A live bar on a terminal, a line now and then in a log."""
 
     def __init__(self, unit: str = "images") -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 

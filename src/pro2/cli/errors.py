@@ -11,9 +11,13 @@ from typing import Any
 import typer.core
 
 _EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on purpose, with a sentence
-_ARGUMENTS = "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|new_classes"
+_ARGUMENTS = (
+    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|"
+    "new_classes"
+)
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
+_AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # of a table it is no argument
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -25,7 +29,20 @@ class Interrupted(Exception):
 
 
 class Commands(typer.core.TyperGroup):
-    """Typer ends a command that was interrupted without a word; here the message of the interrupt reaches `main`."""
+    """Typer ends a command that was interrupted without a word; here the message of the interrupt reaches `main`.
+
+    Help lists the product's commands and the laboratory's apart, each with its whole first sentence.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of each panel under its name."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            panel = getattr(self.commands[name], "rich_help_panel", None) or "Commands"
+            panels.setdefault(panel, []).append((name, self.commands[name].get_short_help_str(1000)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -45,7 +62,7 @@ def one_line(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text[:300]}"
     if not isinstance(error, _EXPECTED):
         text = f"{text} (while working on {_given_files()}; PRO2_DEBUG=1 shows where)"
-    return visible(_AS_PYTHON.sub(_as_flag, text))
+    return visible(_AS_PYTHON.sub(_as_flag, _AS_COLUMN.sub("the label column ", text)))
 
 
 def refuse(options: Mapping[str, Any], of: str) -> None:

@@ -142,10 +142,12 @@ def _rows(parts: dict[str, Estimate], before: dict[str, Estimate] | None, kind: 
     """Every part of a few; of many the worst and the best."""
     worst, best = (list(parts), []) if len(parts) <= 2 * ENDS else _ends(parts)
     width = max(map(len, worst + best))
+    digits = max(len(str(parts[name].n)) for name in worst + best)
 
     def line(name: str) -> str:
         n, beside = parts[name].n, f"   source head {before[name].value:6.1%}" if before else ""
-        return f"  {name:<{width}}  {_percent(parts[name])}   {n} {'row' if n == 1 else 'rows'}{beside}"
+        count = f"{n:>{digits}} {'row ' if n == 1 else 'rows'}{beside}".rstrip()
+        return f"  {name:<{width}}  {_percent(parts[name])}   {count}"
 
     if not best:
         return [line(name) for name in worst]

@@ -12,7 +12,7 @@ import typer
 from pro2.cli import options
 from pro2.cli.errors import visible
 from pro2.cli.inspect_other import describe_other
-from pro2.cli.journey import near, open_table, tell, working
+from pro2.cli.journey import is_saved_dataset, near, open_table, tell, working
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -38,8 +38,7 @@ def inspect(
     """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
     with working(f"reading {file}"):
         found = _describe(file, embedding)
-    lines = [line for key, value in found.items() for line in f"{key:<16} {_text(value)}".split("\n")]
-    tell({"file": str(file), **found}, lines, as_json)
+    tell({"file": str(file), **found}, [line.rstrip() for line in _text(found).split("\n")[1:]], as_json)
     if found.get("intact") is False:
         raise typer.Exit(1)
 
@@ -56,7 +55,7 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
         return {"what": "unfinished embedding", **describe_parts(path)}
     if (other := describe_other(path)) is not None:
         return other
-    if path.is_dir() and not any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+    if path.is_dir() and not is_saved_dataset(path):
         return _results(path)
     if path.is_file() and is_model_file(path):
         found = describe(path)
@@ -140,7 +139,7 @@ def _results(path: Path) -> dict[str, Any]:
     from pro2.lab.experiments.results import ResultStore
 
     if not (path / "log").is_dir():
-        raise ValueError(f"{path} is a folder, but not one of results: it has no log; make one with `pro2 sweep`")
+        raise ValueError(f"{path} is a folder that pro2 did not write; of images `pro2 embed {path}` makes a table")
     with ResultStore(path) as store:
         torn = store.torn()
         return {
@@ -153,11 +152,13 @@ def _results(path: Path) -> dict[str, Any]:
         }
 
 
-def _text(value: Any, depth: int = 1) -> str:
+def _text(value: Any, depth: int = 0) -> str:
     if isinstance(value, dict):
-        lines = (f"\n{'  ' * depth}{key:<{16 - 2 * depth}} {_text(each, depth + 1)}" for key, each in value.items())
+        width = max([16 - 2 * depth, *(len(key) for key, each in value.items() if not isinstance(each, dict))])
+        lines = (f"\n{'  ' * depth}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items())
         return "".join(lines) or "none"
     if isinstance(value, list):
-        return visible(", ".join(map(str, value[:12]))) + (f", ... ({len(value)})" if len(value) > 12 else "")
+        more = f", ... ({len(value)})" if len(value) > 12 else ""
+        return visible(", ".join(map(str, value[:12]))) + more or "none"
     plain = {True: "yes", False: "no", None: "none"}
     return plain[value] if value is None or isinstance(value, bool) else visible(str(value))

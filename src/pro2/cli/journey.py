@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of the journey to the `pro2` command, each with its examples."""
     for name, examples in _COMMANDS.items():
         command = getattr(importlib.import_module(f"pro2.cli.{name}"), name)
-        app.command(name, epilog="\n\n".join(["Examples:", *(f"`{line}`" for line in examples)]))(command)
+        app.command(name, epilog="\n  ".join(["\b\nExamples:", *examples]))(command)
 
 
 def open_table(
@@ -90,8 +90,10 @@ def open_table(
 
     if not path.exists():
         raise FileNotFoundError(f"no embedding table at {path}; {near(path)}")
+    if path.is_dir() and not is_saved_dataset(path):
+        raise ValueError(f"{path} is a folder, not an embedding table; `pro2 embed {path}` makes one of its images")
     if path.is_file() and is_model_file(path):
-        raise ValueError(f"{path} is a model file where a table is expected; the order is MODEL TABLE")
+        raise ValueError(f"{path} is a model file where a table of embeddings is expected")
     table = EmbeddingTable.open(path, embedding)
     chosen = table if where is None else table.where(where)
     if verify and os.environ.get("PRO2_VERIFY") != "0":
@@ -101,6 +103,11 @@ def open_table(
         why = f"no row of {path} satisfies --where {where!r}; it has {len(table)}" if where else f"{path} has no"
         raise ValueError(f"{why} rows, see `pro2 inspect {path}`")
     return chosen
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Whether Hugging Face's `save_to_disk` wrote it."""
+    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def labels_of(table: EmbeddingTable, name: str) -> np.ndarray:
@@ -125,6 +132,9 @@ def labelled_rows(
     """
     from pro2.tables.labels import labelled, like_classes, read_labels
 
+    for each in files or []:
+        if not each.exists():
+            raise FileNotFoundError(f"no file of labels at {each}; {near(each)}")
     values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
     y, mask = labelled(values)
     if needed and not mask.any():
@@ -248,8 +258,9 @@ def working(text: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(text):
+    with Console(stderr=True).status(Text(visible(text))):
         yield
 
 

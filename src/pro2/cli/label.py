@@ -234,7 +234,7 @@ def demo_page(out: Path, browser: bool, as_json: bool) -> None:
         pool, model = label_demo(out, report)
     session = out / "labels"
     session.mkdir(exist_ok=True)
-    task = "Handwritten digits on photographs. Is it a 0 or a 6, or is it a 1 or a 7? The photograph does not matter."
+    task = "Digits on photographs. Is it a ring (0 or 6) or a stroke (1 or 7)? The photograph does not matter."
     tell({"event": "task", "text": task}, [task], as_json)
     told = partial(say_written, session, as_json)
     with open_page(pool, model, session, writers=writers(), told=told) as page:

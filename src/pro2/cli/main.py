@@ -6,8 +6,6 @@ import os
 import sys
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import pro2
 from pro2.cli import datasets, journey
@@ -17,12 +15,13 @@ from pro2.cli.embed import embed
 from pro2.cli.errors import Commands, Interrupted, one_line, visible
 from pro2.cli.sweep import plans_app, sweep
 
+LABORATORY = "Laboratory, for papers"
 app = typer.Typer(
     name="pro2",
     cls=Commands,
     help="Adapt a pre-trained model to a new domain with a handful of labels.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # panels cut long options in two on a terminal of 80 columns
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -46,11 +45,12 @@ def _root(
 app.command()(demo)
 app.command()(embed)
 journey.register(app)
-app.add_typer(datasets.app, name="datasets")
-app.command()(sweep)
-app.add_typer(plans_app, name="plans")
+app.command(rich_help_panel=LABORATORY)(sweep)
+app.add_typer(plans_app, name="plans", rich_help_panel=LABORATORY)
+app.add_typer(datasets.app, name="datasets", rich_help_panel=LABORATORY)
 # unknown options are the benchmark's own
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+own = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(context_settings=own, rich_help_panel=LABORATORY)(bench)
 
 
 def main() -> None:
@@ -58,14 +58,18 @@ def main() -> None:
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        _say(escape(visible(str(stop))) or "interrupted before the work began", "yellow")
+        _say("", visible(str(stop)) or "interrupted before the work began", "yellow")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("PRO2_DEBUG"):
             raise
-        _say(f"[bold red]error:[/] {escape(one_line(error))}")
+        _say("error: ", one_line(error))
         sys.exit(1)
 
 
-def _say(text: str, style: str | None = None) -> None:
-    Console(stderr=True).print(text, style=style, highlight=False, soft_wrap=True)
+def _say(kind: str, text: str, style: str = "") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    words = Text.assemble((kind, "bold red"), (text, style))
+    Console(stderr=True).print(words, highlight=False, soft_wrap=True)

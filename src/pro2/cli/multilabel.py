@@ -107,7 +107,8 @@ def adapt_labels(
     lines = [f"{out}: adapted {len(report.reports) - len(without)} labels with {len(few)} rows"]
     lines += [f"{len(rest)} rows without any label were left out"] if len(rest) else []
     result = {"out": out, "rows": len(few), "unlabeled": len(rest), "labels_without_rows": without}
-    tell(result | {"report": report.to_dict()}, [*lines, *str(report).splitlines()], as_json)
+    result |= {"verdict": report.verdict(), "report": report.to_dict()}
+    tell(result, [*lines, *str(report).splitlines()], as_json)
 
 
 def rows_of_model(

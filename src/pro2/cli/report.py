@@ -9,7 +9,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.errors import refuse
-from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
+from pro2.cli.journey import check_out, labelled_rows, load_estimator, near, rows_for, tell, working
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -40,6 +40,8 @@ def report(
     labels it was adapted with (--label or --labels), also those that surprise most. Of a result folder: tables and
     figures, with PNG, SVG and CSV of each.
     """
+    if not path.exists():
+        raise FileNotFoundError(f"no classifier or folder of results at {path}; {near(path)}")
     if not path.is_file():
         of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
         refuse(of_classifier, f"an adapted classifier; {path} is none")
@@ -51,6 +53,8 @@ def report(
     if pool is None and (label or labels or images):
         raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
     page = path.with_suffix(".html") if out is None else out
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out {page} must end in .html")
     check_out(page, force)
     from pro2.report_page import write_report_page
 

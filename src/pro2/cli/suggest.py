@@ -56,5 +56,6 @@ def suggest(
     if out is not None:
         empty = [(each, "") for each in ids]
         atomic_write(out, lambda file: write_rows(file, ["id", "label"], empty, spreadsheet), force)
-    lines = ids if out is None else [f"{out}: {len(ids)} rows to label"]
+    then = f"fill in the labels, then: pro2 adapt {model} {pool} --labels {out} --label-sampling suggested --out FILE"
+    lines = ids if out is None else [f"{out}: {len(ids)} rows to label", then]
     tell({"ids": ids, "rows": table.rows[rows], "out": out}, lines, as_json)

@@ -12,13 +12,14 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.completion import complete_plans
+from pro2.cli.errors import Commands
 from pro2.cli.journey import tell
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
     from pro2.lab.experiments.progress import Estimate, SweepSummary
 
-plans_app = typer.Typer(help="List the plans that ship with the package.", no_args_is_help=False)
+plans_app = typer.Typer(cls=Commands, help="List the plans that ship with the package.", no_args_is_help=False)
 
 
 def sweep(
@@ -145,6 +146,8 @@ def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan 
 
     if isinstance(plan, Suite):
         raise ValueError(f"--table is for one plan, and {plan.name} is a suite of {len(plan.plans)}; name one of them")
+    if columns["source"] is None or (columns["domain"] is None) == (columns["group"] is None):
+        raise ValueError("--table needs --source ROWS, and --domain COLUMN (one target per value) or --group COLUMN")
     # the name of a data entry has letters and digits, whatever the file is called
     name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", table.stem).strip("-.+_")[:80] or "table"
     entry = {"name": name, "table": table.name, **{k: v for k, v in columns.items() if v is not None}}
@@ -176,6 +179,7 @@ def _print_summary(summary: SweepSummary, as_json: bool) -> None:
     lines = [f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} per second){before}: {summary.folder}"]
     if summary.n_torn:
         lines.append(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
+    lines.append(f"tables and figures: pro2 report {summary.folder}")
     tell({"event": "summary", **asdict(summary)}, lines, as_json)
     if as_json:
         return

@@ -151,7 +151,8 @@ def _find_column(names: list[str], wanted: str | None, path: Path) -> str:
     for name in PATH_COLUMNS:
         if name in names:
             return name
-    raise ValueError(f"{path} has no path column; name one of {', '.join(names)} with path_column=")
+    advice = f"name one of {', '.join(names)} with path_column=, or with text= if it holds texts"
+    raise ValueError(f"{path} has no path column; {advice}")
 
 
 def _holds_bytes(kind: Any) -> bool:

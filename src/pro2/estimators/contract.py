@@ -14,6 +14,8 @@ from pro2.estimators.linear import AffineMixin, LinearClassifier
 from pro2.estimators.validation import beside, check_weight, check_X, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
+NEW_CLASS = "add labelled rows of them to the source, or drop them from the target"
+
 
 class SourceTargetClassifier(AffineMixin, BaseEstimator):
     """fit(source) -> self, adapt(target) -> a new `LinearClassifier`; or both in one `fit` with `sample_domain`.
@@ -22,7 +24,7 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
     (coef, intercept), and `_adapt(X, codes, weight, **extra)`, which returns a `LinearClassifier`.
     """
 
-    _advice_on_new_classes = "add labelled rows of them to the source, or drop them from the target"
+    _advice_on_new_classes = NEW_CLASS
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> SourceTargetClassifier:
         """Learn from source rows; with `sample_domain`, adapt to the target rows too.
@@ -62,16 +64,17 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         """Probe with labelled target rows; the fitted source model is not changed."""
         check_is_fitted(self, "classes_")
         X = beside(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
-        codes = self._encode_target(y_target, X, "y_target")
+        codes = self._encode_target(y_target, X, "y_target", self._advice_on_new_classes)
         return self._named(self._adapt(X, codes, check_weight(sample_weight, X), **extra))
 
-    def _encode_target(self, y: Any, X: Array, name: str) -> Array:
+    def _encode_target(self, y: Any, X: Array, name: str, advice: str = NEW_CLASS) -> Array:
         y = check_labels(y, X.shape[0], name)
         unknown = sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str)
         if unknown:
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            known = self.classes_[:10].tolist()
             raise ValueError(
-                f"{name} has classes {unknown[:5]} that the source does not have ({self.classes_[:10].tolist()}): "
-                f"{self._advice_on_new_classes}."
+                f"{name} has classes {unknown[:5]}{more} that the source does not have ({known}): {advice}."
             )
         return beside(encode(y, self.classes_.tolist())[1], X)
 

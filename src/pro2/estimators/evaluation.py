@@ -117,7 +117,7 @@ def wilson(n_hits: int, n: int, confidence: float = 0.95) -> Estimate:
 
 
 def wilson_interval(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1; by default that of 95 %."""
+    """Interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1; by default that of 95%."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
     # by rounding alone the ends could miss a share of exactly 0 or 1
@@ -134,8 +134,9 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
     place = {label: code for code, label in enumerate(classes.tolist())}
     unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
     if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise ValueError(
-            f"y has classes {unknown[:5]} that the classifier does not know ({classes[:10].tolist()}): "
+            f"y has classes {unknown[:5]}{more} that the classifier does not know ({classes[:10].tolist()}): "
             "check the label column, or leave those rows out."
         )
     return np.array([place[label] for label in y.tolist()])

@@ -33,7 +33,7 @@ class MultiLabelReport:
             return f"Test it before you trust it: none of its {len(self.reports)} labels has an accuracy."
         after, before = (100 * np.mean([getattr(r, name) for r in judged]) for name in ("accuracy", "source_accuracy"))
         some = f"{len(judged)} of {len(self.reports)} labels" if len(judged) < len(self.reports) else "all labels"
-        return f"left-out accuracy {after:.1f} % on average over {some}, source heads {before:.1f} %"
+        return f"left-out accuracy {after:.1f}% on average over {some}, source heads {before:.1f}%"
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, texts and lists only, for JSON."""
@@ -66,6 +66,6 @@ def _row(name: str, report: AdaptationReport | None) -> tuple[str, ...]:
         return name, "0", "0", "no label: source head", ""
     no, yes = report.counts
     low, high = (100 * v for v in report.accuracy_interval)
-    figure = "not known" if report.withheld else f"{100 * report.accuracy:.1f} % ({low:.0f} to {high:.0f})"
-    before = "" if math.isnan(report.source_accuracy) else f"{100 * report.source_accuracy:.1f} %"
+    figure = "not known" if report.withheld else f"{100 * report.accuracy:.1f}% ({low:.0f} to {high:.0f})"
+    before = "" if math.isnan(report.source_accuracy) else f"{100 * report.source_accuracy:.1f}%"
     return name, str(yes), str(no), figure, before

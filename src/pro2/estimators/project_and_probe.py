@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
-from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
+from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
@@ -85,7 +85,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     True
     """
 
-    _advice_on_new_classes = f"accept them with new_classes='allow', {SourceTargetClassifier._advice_on_new_classes}"
+    _advice_on_new_classes = f"accept them with new_classes='allow', {NEW_CLASS}"
 
     def __init__(
         self,

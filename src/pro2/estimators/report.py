@@ -32,7 +32,7 @@ class AdaptationReport:
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
         Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
-        assumed to have them, and its 95 % interval, wider where labels were drawn class by class and some classes are
+        assumed to have them, and its 95% interval, wider where labels were drawn class by class and some classes are
         harder than others: how common these are is then unknown. NaN and (0, 1) where the labels cannot tell;
         `withheld` then says why.
     withheld : str
@@ -100,37 +100,34 @@ class AdaptationReport:
         if self.withheld:
             return f"Test it before you trust it: {self.withheld}."
         low, high = (100 * v for v in self.accuracy_interval)
-        figure = f"{100 * self.accuracy:.0f} % ({low:.0f} to {high:.0f})"
+        figure = f"{100 * self.accuracy:.0f}% ({low:.0f} to {high:.0f})"
         if self.n_labels < ENOUGH:
             return f"Label more before you trust it: {self.n_labels} labels put its accuracy at {figure}."
         if self.accuracy < self.source_accuracy - 0.02:
             return (
-                f"Keep the source head: it is right on {100 * self.source_accuracy:.0f} %, the adapted one on {figure}."
+                f"Keep the source head: it is right on {100 * self.source_accuracy:.0f}%, the adapted one on {figure}."
             )
-        more = self._one_more_point()
+        if self.learning_curve is None:
+            return f"Accuracy is {figure}; with four labels of each class you would see what more of them bring."
+        more = self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
         if more <= 2 * self.n_labels:
             return f"It pays to label {more:.0f} more rows: accuracy is {figure}, and they should add a point."
         return f"More labels would change little: accuracy is {figure}."
-
-    def _one_more_point(self) -> float:
-        if self.learning_curve is None:
-            return math.inf
-        return self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
 
     def __str__(self) -> str:
         lines = [self.verdict(), f"{self.n_labels} labels: {self._counts()}"]
         if not self.withheld:
             low, high = (100 * v for v in self.accuracy_interval)
-            after = f"left-out accuracy {100 * self.accuracy:.1f} % ({low:.0f} to {high:.0f})"
-            before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f} %"
-            lines.append(f"{after}{before}; it expected {100 * self.confidence:.1f} %")
+            after = f"left-out accuracy {100 * self.accuracy:.1f}% ({low:.0f} to {high:.0f})"
+            before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f}%"
+            lines.append(f"{after}{before}; it expected {100 * self.confidence:.1f}%")
         return "\n".join(lines + self.differences())
 
     def differences(self) -> list[str]:
         """Where the target differs from the source, a line for each thing that is known."""
         lines = []
         if not math.isnan(self.agreement):
-            lines.append(f"it gives the source head's answer on {100 * self.agreement:.0f} % of the labelled rows")
+            lines.append(f"it gives the source head's answer on {100 * self.agreement:.0f}% of the labelled rows")
         if not math.isnan(self.mean_shift):
             low, high = self.mean_shift_by_chance
             beyond = "further than" if self.mean_shift > high else "no further than"

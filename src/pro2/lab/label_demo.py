@@ -18,7 +18,7 @@ from pro2.lab.images_demo import make_images
 from pro2.label.pool import Pool, by_id
 from pro2.tables.embeddings import EmbeddingTable
 
-CLASSES = np.array(["0 or 6", "1 or 7"])
+CLASSES = np.array(["ring: 0 or 6", "stroke: 1 or 7"])  # not digits alone: the key 1 stands for the first
 SIDE = 240  # pixels, large enough to look at
 
 

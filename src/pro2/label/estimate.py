@@ -36,8 +36,8 @@ class Verdict:
 class Accuracy:
     """What `right` of `n` verdicts on random rows say.
 
-    `value` is (right + 1) / (n + 2), Laplace's rule: four right out of four do not make 100 %. `low` and `high` are
-    the exact 95 % interval of Clopper and Pearson (1934), which holds at every n: people look after every label.
+    `value` is (right + 1) / (n + 2), Laplace's rule: four right out of four do not make 100%. `low` and `high` are
+    the exact 95% interval of Clopper and Pearson (1934), which holds at every n: people look after every label.
     """
 
     value: float

@@ -46,9 +46,9 @@ def write_outputs(
     tasks = json.dumps(label_studio(session), indent=1, ensure_ascii=False).encode()
     fills: dict[str, Fill] = {
         "labels.csv": _csv(COLUMNS, (tuple(row.values()) for row in rows)),
+        "labels.arrow": partial(_fill_arrow, rows),
         "labels.label-studio.json": lambda file: file.write(tasks),
         "predictions.csv": _csv(("id", "label", "probability"), predictions(session)),
-        "labels.arrow": partial(_fill_arrow, rows),
     }
     for name, fill in fills.items():
         atomic_write(folder / name, fill, force=True)

@@ -19,7 +19,6 @@ from pro2.label.fitting import Fitted, Guess, Labelled
 from pro2.label.pool import Pool
 
 LEASE = 900.0  # seconds after which a row in idle hands may go to somebody else
-FEWEST = 4  # random rows before an accuracy is shown
 MORE = 10  # the page says what this many further labels would bring
 
 
@@ -199,9 +198,11 @@ class Session:
     def figures(self) -> dict[str, Any]:
         """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
         verdicts, board = self.verdicts(), self.board
-        now = accuracy(verdicts) if len(verdicts) >= FEWEST else None
+        found = accuracy(verdicts)
+        now = found if len(verdicts) >= words.FEWEST else None
         rise = growth(verdicts, max(2, len(board.classes)))
         n_twice, disputed = board.twice()
+        left = len(self.pool) - len(board.labels) - len(board.skipped)
         passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
         return {
             "labels": len(board.labels),
@@ -211,7 +212,7 @@ class Session:
             "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),
             "shares": self.shares(),
             "agreement": {"twice": n_twice, "disputed": len(disputed)},
-            "advice": words.advice(now, rise, len(board.labels), self.settings.random, self.doubtful_class()),
+            "advice": words.advice(found, rise, len(board.labels), self.settings.random, self.doubtful_class(), left),
             "basis": words.basis(now, self.settings.random, len(passed)),
         }
 

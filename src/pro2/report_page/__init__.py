@@ -44,7 +44,7 @@ def write_report_page(
     """
     report = _report_of(adapted, withheld)
     if images is not None and not images.is_dir():
-        raise ValueError(f"images={images} is not a folder")
+        raise ValueError(f"images={str(images)!r} is not a folder")
     parts: dict[str, Shown] = {}
     predicted: dict[str, int] = {}
     if pool is not None:
@@ -54,6 +54,8 @@ def write_report_page(
         few, y = labelled
         _check_labelled(report, few, y)
         parts["surprising"] = look(adapted, few, _surprising(report), y, images)
+    if images is not None:
+        _check_pictures(parts, images)
     page = render(report, parts, predicted).encode()
     atomic_write(out, lambda file: file.write(page), force)
     rows = {name: [asdict(row) for row, _ in part] for name, part in parts.items()}
@@ -67,6 +69,16 @@ def _report_of(adapted: Any, withheld: str) -> AdaptationReport:
     if not withheld or report.withheld:
         return report
     return replace(report, accuracy=math.nan, accuracy_interval=(0.0, 1.0), withheld=withheld)
+
+
+def _check_pictures(parts: dict[str, Shown], folder: Path) -> None:
+    """A picture may be damaged; if none is there, it is another folder."""
+    shown = [each for part in parts.values() for each in part]
+    if shown and not any(picture for _, picture in shown):
+        raise ValueError(
+            f"images={str(folder)!r} has no picture of these rows, such as {shown[0][0].id!r}: give the folder that "
+            "their names start from"
+        )
 
 
 def _check_labelled(report: AdaptationReport, few: EmbeddingTable, y: np.ndarray) -> None:

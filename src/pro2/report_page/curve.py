@@ -13,7 +13,7 @@ AHEAD = 4.0  # times the labels there are: further than that a curve is a guess
 
 
 def draw_curve(curve: LearningCurve) -> str:
-    """Accuracy against labels per class, measured points with their 95 % intervals and the fitted curve."""
+    """Accuracy against labels per class, measured points with their 95% intervals and the fitted curve."""
     low, high = float(curve.n_per_class[0]), AHEAD * float(curve.n_per_class[-1])
     measured, spread = 1.0 - curve.error, 1.96 * curve.deviation
     line = np.geomspace(low, high, 40)
@@ -26,7 +26,8 @@ def draw_curve(curve: LearningCurve) -> str:
     def y(share: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - min(1.0, max(share, floor))) / (1.0 - floor + 1e-9)
 
-    parts = [_tick_y(v, y(v)) for v in np.linspace(floor, 1.0, 5).tolist()]
+    step = 5 if floor >= 0.7 else 10 if floor >= 0.4 else 20
+    parts = [_tick_y(v / 100, y(v / 100)) for v in range(100, round(100 * floor) - 1, -step)]
     labels = sorted({*map(float, curve.n_per_class), high})
     parts += [_text(x(n), HEIGHT - BOTTOM + 16, f"{n:.0f}", "middle") for n in labels]
     points = " ".join(f"{x(n):.1f},{y(a):.1f}" for n, a in zip(line.tolist(), accuracy.tolist()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -38,14 +39,14 @@ def render(report: AdaptationReport, parts: Mapping[str, Shown], predicted: Mapp
 
 
 def _accuracy(report: AdaptationReport) -> str:
-    body = f"<p>{report.n_labels} labels.</p>"
     if report.withheld:
-        return _section("Before and after", body)
+        return ""
+    body = f"<p>{report.n_labels} labels.</p>"
     low, high = report.accuracy_interval
     rows = [("after, each row judged without its label", f"{report.accuracy:.1%}", f"{low:.0%} to {high:.0%}")]
     if not math.isnan(report.source_accuracy):
         rows.insert(0, ("before, the source head", f"{report.source_accuracy:.1%}", ""))
-    body += _table(("accuracy on the labelled rows", "", "95 % interval"), rows)
+    body += _table(("accuracy on the labelled rows", "", "95% interval"), rows)
     if not math.isnan(report.confidence):
         gap = report.confidence - report.accuracy
         verdict = "in line with" if low <= report.confidence <= high else "more than" if gap > 0 else "less than"
@@ -69,14 +70,19 @@ def _classes(report: AdaptationReport, predicted: Mapping[str, int]) -> str:
     order = sorted(range(len(report.classes)), key=lambda k: (math.isnan(right[k]), right[k]))
     many = len(order) > SHOWN_CLASSES
     shown = order[:SHOWN_CLASSES] if many else range(len(order))
-    rows = [
-        (str(report.classes[k]), str(report.counts[k]), f"{report.shares[k]:.1%}", _percent(right[k]),
-         *([str(predicted.get(str(report.classes[k]), 0))] if predicted else []))
-        for k in shown
-    ]  # fmt: skip
-    head = ("class", "labels", "assumed share", "left-out accuracy", *(["answers in the pool"] if predicted else []))
-    note = f"<p>The {SHOWN_CLASSES} of {len(order)} classes with the lowest accuracy.</p>" if many else ""
-    return _section("Classes", note + _table(head, rows))
+    names = [str(name) for name in report.classes]
+    columns = {
+        "class": names,
+        "labels": [str(n) for n in report.counts],
+        "assumed share": [f"{share:.1%}" for share in report.shares],
+        "left-out accuracy": [] if report.withheld else [_percent(share) for share in right],
+        "answers in the pool": [str(predicted.get(name, 0)) for name in names] if predicted else [],
+    }
+    columns = {name: cells for name, cells in columns.items() if cells}
+    rows = [[cells[k] for cells in columns.values()] for k in shown]
+    which = "first" if report.withheld else "worst"
+    note = f"<p>The {which} {SHOWN_CLASSES} of {len(order)} classes.</p>" if many else ""
+    return _section("Classes", note + _table(list(columns), rows))
 
 
 def _left_out(report: AdaptationReport) -> list[float]:
@@ -110,7 +116,8 @@ def _gallery(title: str, text: str, found: Shown) -> str:
         image = f'<img src="{picture}" alt="">' if picture else ""
         # the final answer to a labelled row has seen the label, and says little
         known = f"answer: {row.answer}, {row.probability:.0%}" if row.label is None else f"label: {row.label}"
-        items.append(f"<li>{image}<b>{escape(row.id)}</b><br>{escape(known)}</li>")
+        name = re.sub("(?<=[/_])", "<wbr>", escape(row.id))
+        items.append(f"<li>{image}<b>{name}</b><br>{escape(known)}</li>")
     return _section(title, f'<p>{escape(text)}</p><ul class="rows">{"".join(items)}</ul>')
 
 

@@ -16,8 +16,9 @@ import pytest
 from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.report import write_report
 from pro2.lab.report.drawings import ranked_methods
+from pro2.lab.report.figures import plot_accuracy
 from pro2.lab.report.loading import Results
-from pro2.lab.report.style import COLOURS, looks
+from pro2.lab.report.style import COLOURS, figure_style, looks
 
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
           "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
@@ -126,6 +127,24 @@ def test_known_methods_keep_their_colour_and_no_two_share_a_look() -> None:
     many = looks([f"m{i}" for i in range(7)] + ["pro2"])
     assert len({(v["color"], v["linestyle"]) for v in many.values()}) == 8
     assert len(set(COLOURS)) == len(COLOURS)
+    # figures of one page list the same methods in different orders
+    assert looks(["source-only", "ridge", "pro2"]) == looks(["ridge", "pro2", "source-only"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_a_legend_is_no_wider_than_its_figure(n: int) -> None:
+    titles = {name: f"{name} with a name as long as people give" for name in "abcde"}
+    rows = [
+        {"target": str(i), "method": name, "shots": shots, "mean": 0.5, "standard_error": 0.1}
+        for i in range(n) for name in titles for shots in (1, 2)
+    ]  # fmt: skip
+    with figure_style("test"):
+        figure = plot_accuracy(rows, titles)
+        figure.draw_without_rendering()
+    box, (wide, high) = figure.legends[0].get_window_extent(), figure.canvas.get_width_height()
+    assert box.x0 >= 0
+    assert box.x1 <= wide
+    assert box.y1 <= high / 2
 
 
 def test_a_folder_without_results_is_told(tmp_path: Path) -> None:

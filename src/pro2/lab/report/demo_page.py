@@ -18,7 +18,7 @@ from pro2.lab.report.tables import values_of
 
 Rows = Sequence[dict[str, Any]]
 Lines = Mapping[str, Sequence[float]]
-_SHIFTS = {"id": "no shift", "near": "mild shift", "far": "severe shift"}
+SHIFTS = {"id": "no shift", "near": "mild shift", "far": "severe shift"}
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 260, 180, 34, 24
 
 
@@ -49,11 +49,11 @@ def verdict(rows: Rows) -> str:
     few, many = min(shots), max(shots)
     at = {(m, n): mean_and_error(rows, method=m, n_shots=n)[0] for m in methods for n in (few, many)}
     others = [m for m in methods if m not in ("the default", "source head")]
-    rest = " and ".join(f"{m} {at[m, few]:.1f} %" for m in others)
+    rest = " and ".join(f"{m} {at[m, few]:.1f}%" for m in others)
     return (
-        f"With {few} labels per class the default is right on {at['the default', few]:.1f} % of the target rows, the "
-        f"source head on {at['source head', few]:.1f} % ({rest}); with {many} it reaches "
-        f"{at['the default', many]:.1f} %."
+        f"With {few} labels per class the default is right on {at['the default', few]:.1f}% of the target rows, the "
+        f"source head on {at['source head', few]:.1f}% ({rest}); with {many} it reaches "
+        f"{at['the default', many]:.1f}%."
     )
 
 
@@ -77,7 +77,7 @@ def _shog_charts(rows: Rows) -> str:
             f"{n} labels per class": [100 * r["accuracy"] for r in where(rows, target=target, n_shots=n)]
             for n in sorted(values_of(rows, "n_shots"))
         }
-        charts.append(chart(_SHIFTS.get(target, target), "features d", features, lines, (50, 100)))
+        charts.append(chart(SHIFTS[target], "features d", features, lines, (50, 100)))
     return legend(list(lines)) + f'<div class="charts">{"".join(charts)}</div>'
 
 

@@ -19,7 +19,7 @@ from pro2.lab.report.tables import Table, values_of
 Titles = Mapping[str, str]
 
 _PANEL = (2.25, 2.1)
-_LEGEND_LINE = 0.17  # inches
+_LEGEND_LINE, _LETTER = 0.17, 0.062  # inches
 
 
 def panels(
@@ -52,12 +52,20 @@ def shots_axis(axis: Any, shots: Iterable[int]) -> None:
 
 
 def add_legend(figure: Any, axis: Any, columns: int = 4) -> None:
+    """Names below the panels, in at most so many columns; where fewer fit, there is room for their lines."""
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1:
-        if figure.get_figwidth() < 2 * _PANEL[0]:  # one panel wide: names below each other, and room for them
-            columns = 1
-            figure.set_figheight(figure.get_figheight() + _LEGEND_LINE * (len(labels) - 1))
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+        wanted = min(columns, len(labels))
+        fitting = next((n for n in range(wanted, 1, -1) if _width(labels, n) <= figure.get_figwidth()), 1)
+        more = math.ceil(len(labels) / fitting) - math.ceil(len(labels) / wanted)
+        figure.set_figheight(figure.get_figheight() + _LEGEND_LINE * more)
+        figure.legend(handles, labels, loc="outside lower center", ncols=fitting)
+
+
+def _width(labels: Sequence[str], columns: int) -> float:
+    """Of a legend, in inches: a mark, a space and the longest name of each column."""
+    parts = np.array_split(np.array([len(label) for label in labels]), columns)
+    return float(sum(0.5 + _LETTER * part.max() for part in parts))
 
 
 def by_shots(table: Table, **values: Any) -> Table:

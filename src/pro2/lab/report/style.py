@@ -61,11 +61,11 @@ def figure_style(name: str) -> Iterator[None]:
 
 
 def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and line of each method; known methods always look the same."""
+    """Colour, marker and line of each method; known ones always look the same, others whatever their order."""
     taken = {_FIXED[m] for m in methods if m in _FIXED}
     free = [i for i in range(len(COLOURS)) if i not in taken] or list(range(len(COLOURS)))
     found = {}
-    for i, method in enumerate(m for m in methods if m not in _FIXED):
+    for i, method in enumerate(sorted(m for m in methods if m not in _FIXED)):
         found[method] = look(free[i % len(free)], "-" if i < len(free) else "--")
     return {m: found[m] if m in found else look(_FIXED[m]) for m in methods}
 

@@ -31,7 +31,7 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-export const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)}%`;
 
 /** 1 item, 2 items. */
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

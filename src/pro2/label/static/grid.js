@@ -47,7 +47,7 @@ export class Grid {
 
   face(item) {
     const words = item.text ?? (item.columns.map(([, value]) => value).join(", ") || item.name);
-    if (!item.image) return h("span", { className: "short" }, words.slice(0, 160));
+    if (!item.image) return h("span", { className: "short" }, words.slice(0, 400));
     const face = picture(item.row, 320, "", () => face.replaceWith(h("span", { className: "short" }, "This image cannot be shown")));
     face.loading = "lazy";
     return face;

@@ -42,12 +42,12 @@ export class LabelledList {
   }
 
   entry(item) {
-    const what = h("div", { className: "what" }, h("p", {}, words(item).slice(0, 140)), h("p", { className: "note" }, this.story(item)));
+    const what = h("div", { className: "what" }, h("p", {}, words(item).slice(0, 400)), h("p", { className: "note" }, this.story(item)));
     return h("li", { className: "entry", data: { row: item.row } }, this.thumb(item), what, h("div", { className: "act" }, ...this.actions(item)));
   }
 
   thumb(item) {
-    if (!item.image) return h("span", { className: "thumb none", "aria-hidden": "true" }, words(item).slice(0, 24));
+    if (!item.image) return null; // its text stands beside
     const face = picture(item.row, 320, "", () => face.replaceWith(h("span", { className: "thumb none" }, "cannot be shown")));
     face.className = "thumb";
     face.loading = "lazy";

@@ -98,8 +98,8 @@ export class OneByOne {
   draw() {
     const item = this.shown;
     if (item === null) {
-      const note = this.outbox.length ? "The next item is on its way." : "Every item is labelled or skipped.";
-      $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, note)));
+      const note = this.outbox.length ? ["The next item is on its way."] : ["Every item is labelled or skipped.", "Done writes the results."];
+      $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, note[0]), note[1]));
     } else if (item.image) {
       const facts = item.columns.map(([name, value]) => h("span", { className: "fact" }, `${name} ${value}`));
       const caption = h("figcaption", {}, h("span", { className: "name" }, item.name), ...facts);
@@ -199,12 +199,14 @@ export class OneByOne {
   }
 
   filter() {
-    const found = new Set(this.matches());
-    for (const button of $("classes").querySelectorAll("button")) {
-      button.parentElement.hidden = !found.has(button.dataset.name);
+    const typed = $("find-class").value.trim(), found = this.matches(), first = typed ? found[0] : undefined;
+    const list = $("classes");
+    list.style.minHeight = typed ? list.style.minHeight || `${list.offsetHeight}px` : ""; // the item keeps its place
+    for (const button of list.querySelectorAll("button")) {
+      button.parentElement.hidden = !found.includes(button.dataset.name);
+      button.toggleAttribute("data-enter", button.dataset.name === first);
     }
-    const typed = $("find-class").value.trim();
-    say($("find-count"), typed ? `${count(found.size, "class", "classes")} found, Enter takes ${this.matches()[0] ?? "none"}` : "");
+    say($("find-count"), typed ? `${count(found.length, "class", "classes")} found, Enter takes ${first ?? "none"}` : "");
   }
 
   findKey(event) {
