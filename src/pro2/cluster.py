@@ -11,14 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pro2.extras import imported
+
 
 def join(address: str | None = None) -> Any:
     """The `ray` module, connected: to the cluster already joined, to `address`, or to a new one on this machine."""
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ImportError("work on a cluster needs Ray; run: pip install 'pro2[ray]'") from None
+    ray = imported("ray", "work on a cluster needs Ray; run: pip install 'pro2[ray]'", "data")
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     return ray

@@ -17,6 +17,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write
 from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
+from pro2.extras import imported
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -190,10 +191,7 @@ def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError("The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors") from error
+    torch = imported("torch", "The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors")
     if _takes_units(classifier):
         raise ValueError(
             "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
@@ -203,13 +201,7 @@ def _write_torch(classifier: Any, file: IO[bytes]) -> None:
 
 
 def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.compose
-        import onnx.version_converter
-    except ImportError as error:
-        raise ImportError("ONNX files need onnx: pip install 'pro2[export]'") from error
-    return onnx
+    return imported("onnx", "ONNX files need onnx: pip install 'pro2[export]'", "compose", "version_converter")
 
 
 def _load_onnx(path: Path) -> Any:

@@ -17,6 +17,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_table, load_estimator, open_table, tell
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     from pro2.label.outputs import Writer
@@ -126,11 +127,8 @@ def check_token(token: str) -> None:
 
 def check_installed() -> None:
     """The server is an extra."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{error.name} is not installed; run: pip install 'pro2[label]'") from None
+    for name in ("starlette", "uvicorn"):
+        imported(name, f"{name} is not installed; run: pip install 'pro2[label]'")
 
 
 def names(text: str | None, flag: str) -> list[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pro2.embed.pytorch import TorchBackbone, state_digest, width_of
-from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
+from pro2.embed.spec import Name, Spec, choose_layer, one_line
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import json
 import re
 from pathlib import Path
@@ -156,14 +155,6 @@ def choose_layer(name: Name, layers: tuple[str, ...]) -> str:
     if name.layer is not None and name.layer not in layers:
         raise ValueError(f"backbone {name} has no layer {name.layer!r}; choose one of @{', @'.join(layers)}")
     return name.layer or layers[0]
-
-
-def imported(module: str, otherwise: str) -> Any:
-    """A package that need not be installed; where it is not, `otherwise` says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ImportError(otherwise) from None
 
 
 def one_line(error: Exception, length: int = 200) -> str:

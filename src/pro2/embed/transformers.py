@@ -15,7 +15,8 @@ import torch
 
 from pro2.embed.processors import split
 from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest, width_of
-from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
+from pro2.embed.spec import Name, Spec, choose_layer, one_line
+from pro2.extras import imported
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pro2.extras import imported
 from pro2.tables.arrow import Source, content_of, open_ipc
 from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import objects
@@ -51,10 +52,7 @@ def read_frame(frame: Any, embedding: str | None) -> Content:
 
 def to_frame(table: EmbeddingTable) -> Any:
     """A pandas data frame: ids, columns, and one column per dimension."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+    pd = imported("pandas", "to_pandas needs pandas: pip install pandas")
     columns: dict[str, Any] = {"id": table.ids}
     columns |= {name: list(values) if values.ndim > 1 else values for name, values in table.columns.items()}
     wide = pd.DataFrame(table.embeddings, columns=wide_names(table.width, list(columns)))

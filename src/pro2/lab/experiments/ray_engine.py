@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pro2.extras import imported
 from pro2.lab.experiments.engines import Outcome, execute
 from pro2.lab.experiments.methods import PreparedKey, prepare_method, prepared_keys
 from pro2.lab.experiments.problems import Problem
@@ -34,7 +35,8 @@ class RayEngine:
         self, problems: Mapping[str, Problem], n_workers: int | None = None, address: str | None = None,
         compiled: bool = False,
     ) -> None:  # fmt: skip
-        self._ray, self._compiled = _import_ray(), compiled
+        self._ray = imported("ray", "engine 'ray' needs Ray: pip install 'pro2[ray]'", "exceptions")
+        self._compiled = compiled
         self._owned = not self._ray.is_initialized()
         if self._owned:
             self._ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
@@ -98,12 +100,3 @@ def _run(batch: Batch, problem: Problem, compiled: bool, keys: list[PreparedKey]
 
     with threadpool_limits(1):
         return execute(batch, problem, lambda: dict(zip(keys, prepared)), compiled and kernels.available("numba"))
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise ImportError("engine 'ray' needs Ray: pip install 'pro2[ray]'") from error
-    return ray

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pro2.extras import imported
 from pro2.lab.experiments.engines import Engine, Outcome, available_cores, make_engine
 from pro2.lab.experiments.expand import expand
 from pro2.lab.experiments.handout import Handout
@@ -122,12 +123,9 @@ def _keys(batches: list[Batch]) -> set[str]:
 def _checked_device(device: str | None) -> str | None:
     if device is None:
         return None
-    try:
-        import torch
+    torch = imported("torch", f"device {device!r} needs PyTorch: pip install 'pro2[torch]'")
+    from pro2.embed.pytorch import choose_device
 
-        from pro2.embed.pytorch import choose_device
-    except ImportError as error:
-        raise ImportError(f"device {device!r} needs PyTorch: pip install 'pro2[torch]'") from error
     chosen = choose_device(device)
     torch.linalg.qr(torch.ones((1, 1), device=chosen))  # PyTorch's linear algebra loads once, and not from two threads
     return chosen
