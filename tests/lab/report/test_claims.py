@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pro2.lab.experiments import Plan, find_plan
+from pro2.lab.experiments.presets import members, note_suite
 from pro2.lab.experiments.run import run_sweep
-from pro2.lab.experiments.suite import members, note_suite
 from pro2.lab.report import write_report
 from pro2.lab.report.claims import CLAIMS, Claim, Finding, judge
 from pro2.lab.report.evidence import Part

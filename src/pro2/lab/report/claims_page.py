@@ -8,7 +8,7 @@ from typing import Any
 
 from pro2.lab.experiments.parsing import parse_plan
 from pro2.lab.experiments.plan import Suite
-from pro2.lab.experiments.suite import SUITE
+from pro2.lab.experiments.presets import SUITE
 from pro2.lab.experiments.view import RESULTS, write_json, write_text
 from pro2.lab.report.claims import Finding, judge
 from pro2.lab.report.evidence import shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pro2.lab.experiments.suite import SUITE
+from pro2.lab.experiments.presets import SUITE
 from pro2.lab.experiments.view import write_text
 from pro2.lab.report import tables
 from pro2.lab.report.drawings import Drawn, draw_all
