@@ -92,7 +92,7 @@ def test_every_claim_is_judged(suite: Path) -> None:
 @pytest.mark.slow
 def test_numbers_of_the_page_are_those_of_the_results(suite: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The page is written from the findings; the reports of the plans are drawn elsewhere."""
-    monkeypatch.setattr("pro2.lab.report.claims_page.write_report", lambda folder, out, *_: out.mkdir(parents=True))
+    monkeypatch.setattr("pro2.lab.report.write.write_report", lambda folder, out, *_: out.mkdir(parents=True))
     page = write_report(suite, tmp_path / "report", markdown=tmp_path)
     findings = judge({p.name: load_results(p) for p in suite.iterdir() if p.is_dir()})
     written = json.loads((tmp_path / "report" / "claims.json").read_text())
