@@ -13,7 +13,7 @@ from pro2.lab.experiments import features as features_module
 from pro2.lab.experiments.evaluate import Draws, draw_all, evaluate
 from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.plan import MethodSpec
-from pro2.lab.experiments.problems import Problem, make_problem
+from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch
 
 D, N = 12, 290
@@ -25,7 +25,7 @@ METHOD = MethodSpec("linear-probe", "linear-probe", "Linear probe")
 def problem() -> Problem:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(N, D)).astype(np.float32), np.arange(N) % 2
-    return make_problem("p", X, y, (0, 1), np.arange(20), {"t": ROWS}, "digest", groups=np.arange(N) % 6)
+    return Problem("p", X, y, (0, 1), np.arange(20), {"t": ROWS}, "digest", groups=np.arange(N) % 6)
 
 
 def _draws(problem: Problem, n_val: int = 5) -> Draws:
