@@ -225,7 +225,7 @@ def say_written(folder: Path, as_json: bool, files: list[str]) -> None:
 def demo_page(out: Path, browser: bool, as_json: bool) -> None:
     """`pro2 demo --label`: the page on images that scikit-learn ships."""
     from pro2.cli.embed import Report
-    from pro2.lab.label_demo import label_demo
+    from pro2.lab.images_demo import label_demo
     from pro2.label.server import open_page
 
     with Report() as report:
