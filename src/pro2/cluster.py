@@ -1,4 +1,4 @@
-"""The few lines that hand work to Ray: joining a cluster, keeping it quiet, and saying in one sentence what failed.
+"""Where work can run: the cores of this machine, and the few lines that hand it to Ray.
 
 Below all rooms, because moments, embeddings and sweeps reach a cluster alike. Ray is imported on first use.
 """
@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from pro2.extras import imported
+
+
+def available_cores() -> int:
+    """Cores that this process may use; a container or `taskset` can give fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def join(address: str | None = None) -> Any:

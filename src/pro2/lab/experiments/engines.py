@@ -6,7 +6,6 @@ piece is an outcome, not the end of the sweep.
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections import OrderedDict, deque
@@ -19,6 +18,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from pro2.cluster import available_cores
 from pro2.extras import imported
 from pro2.lab.experiments.batches import run_batch
 from pro2.lab.experiments.methods import PreparedKey, prepare_method, prepared_keys
@@ -54,11 +54,6 @@ def execute(
         message = f"{type(error).__name__}: {error}"
         return Outcome(batch, None, time.perf_counter() - start, message, traceback.format_exc())
     return Outcome(batch, columns, time.perf_counter() - start)
-
-
-def available_cores() -> int:
-    """Cores that this process may use; a container or `taskset` can give fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:

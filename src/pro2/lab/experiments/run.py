@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pro2.cluster import available_cores
 from pro2.extras import imported
-from pro2.lab.experiments.engines import Engine, Outcome, available_cores, make_engine
+from pro2.lab.experiments.engines import Engine, Outcome, make_engine
 from pro2.lab.experiments.expand import expand
 from pro2.lab.experiments.handout import Handout
 from pro2.lab.experiments.memory import batch_bytes, data_bytes, guess_seconds, needed_bytes
