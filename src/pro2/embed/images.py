@@ -11,14 +11,10 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pro2.embed.spec import RowError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.spec import Image, RowError
 
 # Formats Pillow decodes by itself; leaves out EPS, PDF and others that start outside programs or are not pixels.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "AVIF", "JPEG2000", "MPO", "ICO", "TGA", "PCX", "DIB")

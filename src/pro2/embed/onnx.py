@@ -13,16 +13,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pro2.embed.cpu_engine import Session
 from pro2.embed.preprocess import crop_square, normalise
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer, file_digest
 
 _EXTRA = {"layout": "nchw", "pooling": "none", "licence": "unknown", "origin": "a local file"}
 _CHOICES = {"layout": ("nchw", "nhwc"), "pooling": ("none", "mean", "cls")}

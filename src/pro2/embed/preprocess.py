@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pro2.embed.spec import Preprocessing
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.spec import Image, Preprocessing
 
 _REACH = 4  # Lanczos, the widest filter, reaches three pixels; one more for rounding
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pro2.embed.images import ImageError
 from pro2.embed.preprocess import normalise
-from pro2.embed.spec import Preprocessing
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.spec import Image, Preprocessing
 
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 _LONGEST = 100  # a processor resizes the whole image before it crops: 1 x 20000 pixels would become 3 GB

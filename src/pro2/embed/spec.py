@@ -7,9 +7,14 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+else:
+    Image = Any  # Pillow is an extra: only a type checker asks for the class
 
 
 class RowError(ValueError):
