@@ -72,7 +72,7 @@ class Parts:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 marker = json.loads(path.read_text(encoding="utf-8"))
                 rows = self._rows(marker["start"], marker["stop"], marker["width"])
-                if _digest(rows) == marker["digest"]:
+                if hashlib.sha256(rows).hexdigest() == marker["digest"]:
                     found[int(marker["index"])] = marker
         return found
 
@@ -91,7 +91,7 @@ class Parts:
                 "start": shard.start,
                 "stop": shard.start + len(rows),
                 "width": width,
-                "digest": _digest(rows.tobytes()),
+                "digest": hashlib.sha256(rows.tobytes()).hexdigest(),
                 "skipped": {str(row): reason for row, reason in shard.skipped.items()},
                 **facts,
             }
@@ -180,10 +180,6 @@ def _is_locked(folder: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _digest(rows: bytes) -> str:
-    return hashlib.sha256(rows).hexdigest()
 
 
 def _write_file(path: Path, content: bytes) -> None:
