@@ -123,7 +123,8 @@ def labelled_rows(
 
     Labels are in the column `label`, or in `files` and matched by id. `classes` of a model decide whether 1 is a text.
     """
-    from pro2.tables.labels import labelled, like_classes, read_labels
+    from pro2.tables.csv_files import read_labels
+    from pro2.tables.labels import labelled, like_classes
 
     values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
     y, mask = labelled(values)
