@@ -103,14 +103,6 @@ def open_table(
     return chosen
 
 
-def labels_of(table: EmbeddingTable, name: str) -> np.ndarray:
-    """The label column: one value per row."""
-    values = table.column(name)
-    if values.ndim != 1:
-        raise ValueError(f"column {name!r} holds {values.shape[1]} numbers per row; a label is one value per row")
-    return values
-
-
 def labelled_rows(
     table: EmbeddingTable,
     path: Path,
@@ -126,7 +118,7 @@ def labelled_rows(
     from pro2.tables.csv_files import read_labels
     from pro2.tables.labels import labelled, like_classes
 
-    values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
+    values = table.spread(*read_labels(files, label)) if files else table.one_per_row(str(label), "a label is")
     y, mask = labelled(values)
     if needed and not mask.any():
         where = " and ".join(map(str, files)) if files else f"column {label!r} of {path}"
