@@ -117,7 +117,7 @@ def update(session: Session, start: Any, verdicts: bool = False) -> None:
     """A refit to its end. Verdicts change nothing but the figures, so they are left out until somebody looks."""
     labelled = session.labelled() if verdicts else replace(session.labelled(), random=())
     for step in refit(session.pool, start, labelled, session.fitted):
-        session.adopt(step)
+        session.fitted = step
 
 
 def measured(session: Session, truth: np.ndarray) -> Row:

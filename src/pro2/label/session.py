@@ -75,10 +75,6 @@ class Session:
                 self.history = {n: each for n, each in self.history.items() if n < n_labels}
                 self.history[n_labels] = Accuracy(*shown)
 
-    def adopt(self, fitted: Fitted) -> None:
-        """A newer model takes the place of the last one."""
-        self.fitted = fitted
-
     @cached_property
     def lot(self) -> np.ndarray:
         """A number per row, drawn once from the seed and the row's id: the lowest are drawn first.
