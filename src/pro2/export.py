@@ -77,9 +77,9 @@ def export(
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if backbone is not None and format != "onnx":
         raise ValueError("backbone goes with format='onnx': the other formats hold the head alone.")
-    writers: dict[str, Callable[[IO[bytes]], None]] = {
+    writers: dict[str, Callable[[IO[bytes]], object]] = {
         "onnx": lambda file: _write_onnx(classifier, file, None if backbone is None else Path(backbone)),
-        "safetensors": lambda file: _write_safetensors(classifier, file),
+        "safetensors": lambda file: file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)})),
         "torch": lambda file: _write_torch(classifier, file),
     }
     return atomic_write(Path(path), writers[format], force)
@@ -184,10 +184,6 @@ def _takes_units(classifier: Any) -> bool:
 
 def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
     return {name: part.astype(np.float32) for name, part in zip(("weight", "bias"), affine_map(classifier))}
-
-
-def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
-    file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)}))
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:
