@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pro2.label import words
-from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Verdict, accuracy, growth
+from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Verdict, accuracy, advice, basis, growth
 
 
 def verdicts(right: list[bool]) -> list[Verdict]:
@@ -67,33 +66,33 @@ class TestWords:
     flat = Growth(0.0, 0.1, 2)
 
     def test_early(self):
-        said = words.advice(None, self.rise, 0, 0.25, None)
+        said = advice(None, self.rise, 0, 0.25, None)
         assert said == {"mood": "early", "text": "Too early to say how good it is. Label 32 more."}
 
     def test_more_labels_pay(self):
         now = Accuracy(0.8, 0.6, 0.9, 10, 8)
-        said = words.advice(now, self.rise, 20, 0.25, "fox")
+        said = advice(now, self.rise, 20, 0.25, "fox")
         assert said["mood"] == "more"
         assert "gain about a point. It is least sure of fox." in said["text"]
 
     def test_trust(self):
         now = Accuracy(0.93, 0.88, 0.96, 120, 112)
-        assert words.advice(now, self.flat, 480, 0.25, None)["text"] == "Trust it: 93 % (88 to 96)."
+        assert advice(now, self.flat, 480, 0.25, None)["text"] == "Trust it: 93 % (88 to 96)."
 
     def test_a_wide_interval_asks_for_more_rows_to_measure_on(self):
-        said = words.advice(Accuracy(0.9, 0.6, 0.98, 10, 9), self.flat, 40, 0.25, None)
+        said = advice(Accuracy(0.9, 0.6, 0.98, 10, 9), self.flat, 40, 0.25, None)
         assert "to know its accuracy more closely" in said["text"]
 
     def test_nobody_is_told_to_trust_a_poor_model(self):
-        said = words.advice(Accuracy(0.55, 0.5, 0.6, 400, 220), self.flat, 1600, 0.25, None)
+        said = advice(Accuracy(0.55, 0.5, 0.6, 400, 220), self.flat, 1600, 0.25, None)
         assert said["mood"] == "flat"
         assert "Trust" not in said["text"]
 
     def test_without_random_items_nothing_is_claimed(self):
-        assert "cannot be measured" in words.advice(None, self.rise, 50, 0.0, None)["text"]
+        assert "cannot be measured" in advice(None, self.rise, 50, 0.0, None)["text"]
 
     def test_the_page_says_what_the_figure_stands_on(self):
-        text = words.basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
+        text = basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
         assert text.startswith("Accuracy is measured on a random sample alone; one item in 4 is drawn for it.")
         assert "31 of 34 were guessed right, each by a model that had not seen its label" in text
         assert "2 more were skipped" in text

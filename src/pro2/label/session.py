@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pro2.label import words
 from pro2.label.board import Board, Given
-from pro2.label.estimate import Accuracy, Verdict, accuracy, growth
+from pro2.label.estimate import Accuracy, Verdict, accuracy, advice, basis, growth
 from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
 from pro2.label.fitting import Fitted, Guess, Labelled
 from pro2.label.pool import Pool
@@ -207,8 +206,8 @@ class Session:
             "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),
             "shares": self.shares(),
             "agreement": {"twice": n_twice, "disputed": len(disputed)},
-            "advice": words.advice(now, rise, len(board.labels), self.settings.random, self.doubtful_class()),
-            "basis": words.basis(now, self.settings.random, len(passed)),
+            "advice": advice(now, rise, len(board.labels), self.settings.random, self.doubtful_class()),
+            "basis": basis(now, self.settings.random, len(passed)),
         }
 
     def shares(self) -> list[dict[str, Any]]:
