@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.baselines.source import Source
+from pro2.lab.baselines.scaled import Source
 from pro2.lab.datasets.shog import Shog, make_shog
 from pro2.lab.experiments.parsing import suggest
 from pro2.lab.experiments.plan import DataSpec
