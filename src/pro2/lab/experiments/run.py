@@ -12,13 +12,12 @@ from typing import Any
 from pro2.cluster import available_cores
 from pro2.extras import imported
 from pro2.lab.experiments.engines import Engine, Outcome, make_engine
-from pro2.lab.experiments.expand import expand
+from pro2.lab.experiments.expand import expand, recipe
 from pro2.lab.experiments.memory import Handout, batch_bytes, batch_limit, data_bytes, guess_seconds
 from pro2.lab.experiments.methods import check_methods, find_method
 from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.progress import Estimate, Progress, SweepSummary
-from pro2.lab.experiments.recipe import recipe
 from pro2.lab.experiments.results import Failure, ResultStore
 from pro2.lab.experiments.runs import Batch, Skip, missing
 from pro2.lab.experiments.view import FAILURES, SUMMARY, require_pyarrow, write_json, write_view
