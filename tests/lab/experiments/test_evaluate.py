@@ -9,10 +9,10 @@ import pytest
 
 from pro2.estimators.linear import unit_rows
 from pro2.lab.experiments import evaluate as module
-from pro2.lab.experiments import features as features_module
+from pro2.lab.experiments import probes
 from pro2.lab.experiments.evaluate import Draws, draw_all, evaluate
-from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.plan import MethodSpec
+from pro2.lab.experiments.probes import Features
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch
 
@@ -122,4 +122,4 @@ def test_features_keep_few_pools(problem):
     features, *_ = _features()
     for n in range(1, 9):
         features.pool(problem, "t", n)
-    assert len(features._pools) <= features_module._KEPT
+    assert len(features._pools) <= probes._KEPT

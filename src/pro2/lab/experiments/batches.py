@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pro2.lab.experiments.evaluate import draw_all
-from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.methods import PreparedKey, find_method, prepared_keys
+from pro2.lab.experiments.probes import Features
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch
 from pro2.lab.theory.bounds import mean_log_loss, norm_bounded_probe, risk_bound
