@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.embed.preprocess import crop_square, normalise
+from pro2.embed.images import crop_square, normalise
 from pro2.embed.spec import Image, Preprocessing, Spec
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pro2.embed.cpu_engine import Session
-from pro2.embed.preprocess import crop_square, normalise
+from pro2.embed.images import crop_square, normalise
 from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer, file_digest
 
 _EXTRA = {"layout": "nchw", "pooling": "none", "licence": "unknown", "origin": "a local file"}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pro2.embed.preprocess import crop_square
+from pro2.embed.images import crop_square
 from pro2.embed.spec import Image, Preprocessing, Spec, check_choice
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pro2.embed.images import ImageError
-from pro2.embed.preprocess import normalise
+from pro2.embed.images import ImageError, normalise
 from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest, width_of
 from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer, one_line
 from pro2.extras import imported
