@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -20,14 +19,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from pro2.atomic import atomic_write
+from pro2.atomic import FULL, atomic_write
 
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
 RULES = frozenset({"on_error", "max_pixels"})  # which images may be left out; the others' rows do not depend on it
 # what a marker knows about its own shard: a change costs that shard alone
 PER_SHARD = RULES | {"image_files", "n_rows"}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def changed_entries(one: dict[str, Any], other: dict[str, Any], but: frozenset[str]) -> list[str]:
@@ -115,7 +113,7 @@ class Parts:
 
     def explained(self, error: OSError) -> OSError:
         """A full disk in words that say what to do; any other error as it is."""
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             return error
         return OSError(
             f"no space left to write {self.folder} ({os.strerror(error.errno or 0)}); finished shards are kept: free "
