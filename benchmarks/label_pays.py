@@ -28,7 +28,7 @@ from pro2.label.events import Event
 from pro2.label.fitting import refit
 from pro2.label.pool import Pool
 from pro2.label.session import Session, Settings
-from pro2.label.start import FromModel, start_model
+from pro2.label.start import Start, start_model
 
 STAGES = (17, 34, 68, 136)
 HOLD = 3  # as on the page: items are chosen up to two answers ahead
@@ -83,7 +83,7 @@ def task(name: str, folder: Path) -> Task:
     return {PHOTOGRAPHS: photographs, BIRDS: birds}[name](folder)
 
 
-class ByMargin(FromModel):
+class ByMargin(Start):
     """In place of `suggest_labels`: rows whose two most probable classes are closest."""
 
     def suggest(self, X: np.ndarray, n: int, adapted: Any, X_labeled: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def update(session: Session, start: Any, verdicts: bool = False) -> None:
     """A refit to its end. Verdicts change nothing but the figures, so they are left out until somebody looks."""
     labelled = session.labelled() if verdicts else replace(session.labelled(), random=())
     for step in refit(session.pool, start, labelled, session.fitted):
-        session.adopt(step)
+        session.fitted = step
 
 
 def measured(session: Session, truth: np.ndarray) -> Row:

@@ -17,7 +17,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from pro2.lab.label_demo import CLASSES, label_demo
+from pro2.lab.images_demo import CLASSES, label_demo
 from pro2.label.server import open_page
 from pro2.label.session import Settings
 

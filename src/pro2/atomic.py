@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 _LONGEST = 60  # characters of the output's name in a temporary one: with four bytes each it still fits into 255
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a full disk, or a full quota, says
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
@@ -48,7 +48,7 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
                 file.close()  # there, an open file cannot be moved
             _move(Path(file.name), target, force)
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         full = OSError(f"cannot write {path}: {error.strerror}; nothing was changed. Make room and try again")
         full.errno = error.errno

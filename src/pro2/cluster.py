@@ -1,4 +1,4 @@
-"""The few lines that hand work to Ray: joining a cluster, keeping it quiet, and saying in one sentence what failed.
+"""Where work can run: the cores of this machine, and the few lines that hand it to Ray.
 
 Below all rooms, because moments, embeddings and sweeps reach a cluster alike. Ray is imported on first use.
 """
@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from pro2.extras import imported
+
+
+def available_cores() -> int:
+    """Cores that this process may use; a container or `taskset` can give fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 def join(address: str | None = None) -> Any:
     """The `ray` module, connected: to the cluster already joined, to `address`, or to a new one on this machine."""
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ImportError("work on a cluster needs Ray; run: pip install 'pro2[ray]'") from None
+    ray = imported("ray", "work on a cluster needs Ray; run: pip install 'pro2[ray]'", "data")
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     return ray

@@ -17,6 +17,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write
 from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
+from pro2.extras import imported
 from pro2.linalg.moments import host
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -76,9 +77,9 @@ def export(
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if backbone is not None and format != "onnx":
         raise ValueError("backbone goes with format='onnx': the other formats hold the head alone.")
-    writers: dict[str, Callable[[IO[bytes]], None]] = {
+    writers: dict[str, Callable[[IO[bytes]], object]] = {
         "onnx": lambda file: _write_onnx(classifier, file, None if backbone is None else Path(backbone)),
-        "safetensors": lambda file: _write_safetensors(classifier, file),
+        "safetensors": lambda file: file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)})),
         "torch": lambda file: _write_torch(classifier, file),
     }
     return atomic_write(Path(path), writers[format], force)
@@ -185,15 +186,8 @@ def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
     return {name: part.astype(np.float32) for name, part in zip(("weight", "bias"), affine_map(classifier))}
 
 
-def _write_safetensors(classifier: Any, file: IO[bytes]) -> None:
-    file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)}))
-
-
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError("The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors") from error
+    torch = imported("torch", "The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors")
     if _takes_units(classifier):
         raise ValueError(
             "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
@@ -203,13 +197,7 @@ def _write_torch(classifier: Any, file: IO[bytes]) -> None:
 
 
 def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.compose
-        import onnx.version_converter
-    except ImportError as error:
-        raise ImportError("ONNX files need onnx: pip install 'pro2[export]'") from error
-    return onnx
+    return imported("onnx", "ONNX files need onnx: pip install 'pro2[export]'", "compose", "version_converter")
 
 
 def _load_onnx(path: Path) -> Any:

@@ -49,16 +49,14 @@ def split_lite(
     """
     import torch
 
-    from pro2.embed.lite import VARIANTS, build, build_tail, describe
+    from pro2.embed.lite import VARIANTS, build, build_tail, pixels_of
     from pro2.embed.pytorch import WithPixels
-    from pro2.embed.spec import Preprocessing, parse_name
 
     state = lite_weights(model) if state is None else state
     layers = list(build(state, VARIANTS[model], "penultimate").children())
-    pixels = describe(parse_name(model)).preprocessing
-    assert isinstance(pixels, Preprocessing)
     # the last four: block, convolution, pooling, flattening
-    return WithPixels(torch.nn.Sequential(*layers[:-4]), pixels).eval(), build_tail(state, VARIANTS[model])
+    trunk = WithPixels(torch.nn.Sequential(*layers[:-4]), pixels_of(model))
+    return trunk.eval(), build_tail(state, VARIANTS[model])
 
 
 def lite_weights(model: str = "efficientnet-lite0", tail_only: bool = False) -> dict[str, torch.Tensor]:

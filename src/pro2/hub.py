@@ -10,6 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from pro2.extras import imported
+
 FILE, CARD = "model.safetensors", "README.md"
 _KINDS = {
     "ProjectAndProbe": "a model fitted on a source, ready to be adapted",
@@ -156,8 +158,5 @@ def _inline(value: Any) -> str:
 
 
 def _client(token: str | None) -> Any:
-    try:
-        from huggingface_hub import HfApi
-    except ImportError:
-        raise ImportError("the hub needs huggingface_hub; run: pip install 'pro2[hub]'") from None
-    return HfApi(token=token, library_name="pro2")
+    library = imported("huggingface_hub", "the hub needs huggingface_hub; run: pip install 'pro2[hub]'")
+    return library.HfApi(token=token, library_name="pro2")

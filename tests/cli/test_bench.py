@@ -28,7 +28,7 @@ def test_without_a_name_lists_and_with_a_wrong_one_says_which():
 
 
 def test_the_shell_completes_names():
-    from pro2.cli.bench import complete
+    from pro2.cli.completion import complete_benchmarks as complete
 
     assert complete("ban") == ["bank", "bank_gpu"]
     assert not complete("readme")

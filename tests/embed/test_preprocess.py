@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pro2.embed.preprocess import crop_square, normalise
+from pro2.embed.images import crop_square, normalise
 from pro2.embed.spec import Preprocessing
 
 pil = pytest.importorskip("PIL.Image")

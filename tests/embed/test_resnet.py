@@ -12,7 +12,7 @@ from pro2.embed.cpu_engine import cache_folder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from pro2.embed.resnet import PUBLISHED, WithPixels, build  # noqa: E402
+from pro2.embed.resnet import WithPixels, build  # noqa: E402
 
 DEPTHS = {"basic": [2, 2, 2, 2], "bottleneck": [3, 4, 6, 3]}
 
@@ -64,7 +64,7 @@ def test_equals_an_independent_implementation(kind: str) -> None:
 def test_published_files_are_found_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     state = in_torchvision_layout(reference("basic"))
-    path = cache_folder() / "weights" / PUBLISHED["resnet50-swav"].file
+    path = cache_folder() / "weights" / "swav_800ep_pretrain.pth.tar"
     path.parent.mkdir(parents=True)
     heads = {"module.projection_head.0.weight": torch.zeros(3), "module.prototypes.weight": torch.zeros(3)}
     torch.save({**{f"module.{key}": value for key, value in state.items()}, **heads}, path)

@@ -193,7 +193,7 @@ def test_labels_that_disagree_with_the_model_come_first_and_are_corrected_with_o
     labelled = list(desk.session.board.labels)
     top, sure = np.zeros(len(truth), np.int16), np.full(len(truth), 0.9, np.float32)
     top[labelled[2]], sure[labelled[2]] = 1, 0.95
-    desk.session.adopt(Fitted(6, None, ["fox", "dog"], top, sure))
+    desk.session.fitted = Fitted(6, None, ["fox", "dog"], top, sure)
     found = desk.labelled("", 0)
     assert found["doubtful"] == 1
     assert (found["items"][0]["row"], found["items"][0]["said"]) == (labelled[2], "dog")

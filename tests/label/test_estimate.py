@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pro2.label import words
-from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Verdict, accuracy, growth
+from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Verdict, accuracy, advice, basis, growth
 
 
 def verdicts(right: list[bool]) -> list[Verdict]:
@@ -67,7 +66,7 @@ class TestWords:
     flat = Growth(0.0, 0.1, 2)
 
     def test_early(self):
-        said = words.advice(None, self.rise, 0, 0.25, None)
+        said = advice(None, self.rise, 0, 0.25, None)
         assert said == {"mood": "early", "text": "Too early to say how good it is. Label 32 more."}
 
     @pytest.mark.parametrize(
@@ -75,41 +74,40 @@ class TestWords:
     )
     def test_what_is_there_already_is_counted(self, n, text):
         assert (
-            words.advice(Accuracy(0.7, 0.2, 0.9, n, n - 1), self.rise, 9, 0.25, None)["text"]
-            == f"Too early to {text} more."
+            advice(Accuracy(0.7, 0.2, 0.9, n, n - 1), self.rise, 9, 0.25, None)["text"] == f"Too early to {text} more."
         )
 
     def test_more_labels_pay(self):
         now = Accuracy(0.8, 0.6, 0.9, 10, 8)
-        said = words.advice(now, self.rise, 20, 0.25, "fox")
+        said = advice(now, self.rise, 20, 0.25, "fox")
         assert said["mood"] == "more"
         assert "gain about a point. It is least sure of fox." in said["text"]
 
     def test_nobody_is_asked_for_more_items_than_there_are(self):
         wide, early = Accuracy(0.9, 0.6, 0.98, 10, 9), Accuracy(0.6, 0.3, 0.9, 5, 3)
-        assert "Label 3 more to know" in words.advice(wide, self.flat, 40, 0.25, None, 3)["text"]
-        assert "gain" not in words.advice(wide, self.rise, 20, 0.25, None, 3)["text"]
+        assert "Label 3 more to know" in advice(wide, self.flat, 40, 0.25, None, 3)["text"]
+        assert "gain" not in advice(wide, self.rise, 20, 0.25, None, 3)["text"]
         for now in (None, early, wide):
-            assert "Label" not in words.advice(now, self.rise, 20, 0.25, None, 0)["text"]
+            assert "Label" not in advice(now, self.rise, 20, 0.25, None, 0)["text"]
 
     def test_trust(self):
         now = Accuracy(0.93, 0.88, 0.96, 120, 112)
-        assert words.advice(now, self.flat, 480, 0.25, None)["text"] == "Trust it: 93% (88 to 96)."
+        assert advice(now, self.flat, 480, 0.25, None)["text"] == "Trust it: 93% (88 to 96)."
 
     def test_a_wide_interval_asks_for_more_rows_to_measure_on(self):
-        said = words.advice(Accuracy(0.9, 0.6, 0.98, 10, 9), self.flat, 40, 0.25, None)
+        said = advice(Accuracy(0.9, 0.6, 0.98, 10, 9), self.flat, 40, 0.25, None)
         assert "to know its accuracy more closely" in said["text"]
 
     def test_nobody_is_told_to_trust_a_poor_model(self):
-        said = words.advice(Accuracy(0.55, 0.5, 0.6, 400, 220), self.flat, 1600, 0.25, None)
+        said = advice(Accuracy(0.55, 0.5, 0.6, 400, 220), self.flat, 1600, 0.25, None)
         assert said["mood"] == "flat"
         assert "Trust" not in said["text"]
 
     def test_without_random_items_nothing_is_claimed(self):
-        assert "cannot be measured" in words.advice(None, self.rise, 50, 0.0, None)["text"]
+        assert "cannot be measured" in advice(None, self.rise, 50, 0.0, None)["text"]
 
     def test_the_page_says_what_the_figure_stands_on(self):
-        text = words.basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
+        text = basis(Accuracy(0.9, 0.8, 0.95, 34, 31), 0.25, 2)
         assert text.startswith("Accuracy is measured on a random sample alone; one item in 4 is drawn for it.")
         assert "31 of 34 were guessed right, each by a model that had not seen its label" in text
         assert "one right guess and one wrong" in text

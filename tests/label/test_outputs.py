@@ -28,7 +28,7 @@ def written(table: EmbeddingTable, model, truth, tmp_path_factory) -> tuple[Sess
     events.append(Event("settle", "ben", pool.ids[1], truth[1], time=2e9, key="b2", seq=92))
     session.apply(events)
     for fitted in refit(pool, start_model(model, pool), session.labelled(), session.fitted):
-        session.adopt(fitted)
+        session.fitted = fitted
     export = pytest.importorskip("pro2.export").export
     writers = {"classifier.onnx": lambda head, path: export(head, path, "onnx", force=True)}
     return session, folder, write_outputs(session, folder, writers, {"source": {"backbone": "net"}})

@@ -8,7 +8,7 @@ import pytest
 from pro2 import EmbeddingTable
 from pro2.label.events import Event
 from pro2.label.pool import Pool
-from pro2.label.resume import PoolChanged, changes, check_pool
+from pro2.label.resume import PoolChanged, check_pool
 
 
 @pytest.fixture
@@ -45,4 +45,4 @@ def test_other_embeddings_under_the_same_ids_are_noticed(table, events):
 
 
 def test_a_label_from_before_marks_existed_is_matched_by_id(pool):
-    assert changes([Event("label", "", pool.ids[0], "fox")], pool).altered == []
+    assert check_pool([Event("label", "", pool.ids[0], "fox")], pool, False, "here").altered == []

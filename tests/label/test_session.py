@@ -41,7 +41,7 @@ def suggesting(pool: Pool):
 
     def make(**options) -> Session:
         session = Session(pool, CLASSES, Settings(**options))
-        session.adopt(Fitted(queue=list(range(len(pool)))))
+        session.fitted = Fitted(queue=list(range(len(pool))))
         return session
 
     return make
@@ -72,7 +72,7 @@ def test_the_sample_is_random_whatever_else_is_labelled(pool):
     hard, counts = np.arange(len(pool)) % 4 == 0, np.zeros(2)
     for seed in range(300):
         session = Session(pool, CLASSES, Settings(seed=seed))
-        session.adopt(Fitted(queue=np.flatnonzero(hard).tolist()))
+        session.fitted = Fitted(queue=np.flatnonzero(hard).tolist())
         grid = [
             Event("label", "", pool.ids[row], "cat", key=f"g{row}", seq=row)
             for row in range(1, 120, 3)
@@ -179,7 +179,7 @@ def labelled_session(pool, model, truth):
     person = Person(session, truth)
     for _ in range(5):
         for fitted in refit(pool, start, session.labelled(), session.fitted):
-            session.adopt(fitted)
+            session.fitted = fitted
         shown = session.figure_event()
         session.apply([] if shown is None else [shown])
         if len(session.board.labels) < 32:

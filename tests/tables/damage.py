@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pro2.tables.csv_files import write_rows
+from pro2.tables.csv_files import read_labels, write_rows
 from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.labels import read_labels
 
 
 def verifies_the_same(path: Path, whole: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pro2.tables.csv_files import read_labels
 from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.labels import labelled, like_classes, read_labels
+from pro2.tables.labels import labelled, like_classes
 
 
 def table(values: Any) -> EmbeddingTable:

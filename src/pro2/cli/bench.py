@@ -11,6 +11,7 @@ import typer
 
 import pro2
 from pro2.cli import options
+from pro2.cli.completion import complete_benchmarks
 from pro2.cli.journey import tell
 
 # What they share and make.
@@ -23,15 +24,10 @@ def list_benchmarks() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in NOT_BENCHMARKS)
 
 
-def complete(incomplete: str) -> list[str]:
-    """What the shell proposes after the Tab key."""
-    return [name for name in list_benchmarks() if name.startswith(incomplete)]
-
-
 def bench(
     context: typer.Context,
     name: str | None = typer.Argument(
-        None, help="Which benchmark; without a name they are listed.", autocompletion=complete
+        None, help="Which benchmark; without a name they are listed.", autocompletion=complete_benchmarks
     ),
     as_json: options.AsJson = False,
 ) -> None:

@@ -1,30 +1,22 @@
-"""What the shell proposes after the Tab key: names of plans, backbones and data sets."""
+"""What the shell proposes after the Tab key: names of plans, backbones, data sets and benchmarks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Callable
 
 
-def complete_backbones(incomplete: str) -> list[str]:
-    """Short names, and the runtimes that take any model of theirs."""
-    from pro2.embed.registry import RUNTIMES, list_backbones
+def proposing(module: str, listed: str) -> Callable[[str], list[str]]:
+    """Names that a function of a module lists, by their beginning; the module is imported when the key is pressed."""
 
-    return _starting(incomplete, [*list_backbones(), *(f"{name}:" for name in RUNTIMES)])
+    def complete(incomplete: str) -> list[str]:
+        names = getattr(importlib.import_module(module), listed)()
+        return sorted(name for name in names if name.startswith(incomplete))
 
-
-def complete_datasets(incomplete: str) -> list[str]:
-    """Data sets of the package."""
-    from pro2.lab.datasets.registry import list_datasets
-
-    return _starting(incomplete, list_datasets())
+    return complete
 
 
-def complete_plans(incomplete: str) -> list[str]:
-    """Plans of the package."""
-    from pro2.lab.experiments.presets import list_presets
-
-    return _starting(incomplete, list_presets())
-
-
-def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))
+complete_backbones = proposing("pro2.embed.registry", "list_beginnings")
+complete_benchmarks = proposing("pro2.cli.bench", "list_benchmarks")
+complete_datasets = proposing("pro2.lab.datasets.registry", "list_datasets")
+complete_plans = proposing("pro2.lab.experiments.presets", "list_presets")

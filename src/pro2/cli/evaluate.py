@@ -10,7 +10,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.errors import refuse
-from pro2.cli.journey import check_out, labelled_rows, labels_of, load_estimator, rows_for, tell, working
+from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
 from pro2.cli.multilabel import ONE_LABEL, label_details, label_lines, measure_labels, rows_of_model
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
     """One text per row: `place=1`, or `y=0, place=1` for crossed columns."""
     from pro2.tables.columns import objects
 
-    columns = [labels_of(table, name).tolist() for name in names]
+    columns = [table.one_per_row(name, "a label is").tolist() for name in names]
     texts = [
         [f"{name}={'missing' if each is None else each}" for each in values] for name, values in zip(names, columns)
     ]

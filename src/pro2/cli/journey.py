@@ -110,14 +110,6 @@ def is_saved_dataset(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
-def labels_of(table: EmbeddingTable, name: str) -> np.ndarray:
-    """The label column: one value per row."""
-    values = table.column(name)
-    if values.ndim != 1:
-        raise ValueError(f"column {name!r} holds {values.shape[1]} numbers per row; a label is one value per row")
-    return values
-
-
 def labelled_rows(
     table: EmbeddingTable,
     path: Path,
@@ -130,12 +122,13 @@ def labelled_rows(
 
     Labels are in the column `label`, or in `files` and matched by id. `classes` of a model decide whether 1 is a text.
     """
-    from pro2.tables.labels import labelled, like_classes, read_labels
+    from pro2.tables.csv_files import read_labels
+    from pro2.tables.labels import labelled, like_classes
 
     for each in files or []:
         if not each.exists():
             raise FileNotFoundError(f"no file of labels at {each}; {near(each)}")
-    values = table.spread(*read_labels(files, label)) if files else labels_of(table, str(label))
+    values = table.spread(*read_labels(files, label)) if files else table.one_per_row(str(label), "a label is")
     y, mask = labelled(values)
     if needed and not mask.any():
         where = " and ".join(map(str, files)) if files else f"column {label!r} of {path}"

@@ -17,6 +17,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_table, load_estimator, open_table, tell
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     from pro2.label.outputs import Writer
@@ -126,11 +127,8 @@ def check_token(token: str) -> None:
 
 def check_installed() -> None:
     """The server is an extra."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{error.name} is not installed; run: pip install 'pro2[label]'") from None
+    for name in ("starlette", "uvicorn"):
+        imported(name, f"{name} is not installed; run: pip install 'pro2[label]'")
 
 
 def names(text: str | None, flag: str) -> list[str]:
@@ -227,7 +225,7 @@ def say_written(folder: Path, as_json: bool, files: list[str]) -> None:
 def demo_page(out: Path, browser: bool, as_json: bool) -> None:
     """`pro2 demo --label`: the page on images that scikit-learn ships."""
     from pro2.cli.embed import Report
-    from pro2.lab.label_demo import label_demo
+    from pro2.lab.images_demo import label_demo
     from pro2.label.server import open_page
 
     with Report() as report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pro2.cli.journey import facts, labels_of, rows_for, tell, working
+from pro2.cli.journey import facts, rows_for, tell, working
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ def _yes_or_no(table: EmbeddingTable, name: str) -> np.ndarray:
 
     from pro2.tables.labels import labelled
 
-    labels, mask = labelled(labels_of(table, name))
+    labels, mask = labelled(table.one_per_row(name, "a label is"))
     odd = [each for each in dict.fromkeys(labels.tolist()) if each not in (0, 1)]
     if odd:
         raise ValueError(

@@ -15,6 +15,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.journey import check_out, load_estimator, rows_for, tell
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -92,12 +93,8 @@ def _write_csv(file: IO[bytes], batches: Iterator[Batch], spreadsheet: bool) -> 
 
 
 def _write_parquet(file: IO[bytes], batches: Iterator[Batch]) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'pro2[table]'; or write .csv") from error
+    pa = imported("pyarrow", "Parquet files need pyarrow: pip install 'pro2[table]'; or write .csv", "parquet")
     first = pa.table(next(batches))
-    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+    with pa.parquet.ParquetWriter(file, first.schema) as writer:
         for part in chain([first], map(pa.table, batches)):
             writer.write_table(part)

@@ -79,7 +79,7 @@ def sweep(
 
 def _in_folders(suite: Suite, home: Path, out: Path, dry_run: bool) -> dict[Path, Plan]:
     """Each plan of a suite with the folder that its results go to; the suite itself is noted beside them."""
-    from pro2.lab.experiments.suite import members, note_suite
+    from pro2.lab.experiments.presets import members, note_suite
 
     plans = members(suite, home)
     if not dry_run:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pro2.embed.preprocess import crop_square, normalise
-from pro2.embed.spec import Preprocessing, Spec
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.images import crop_square, normalise
+from pro2.embed.spec import Image, Preprocessing, Spec
 
 
 class CallableBackbone:

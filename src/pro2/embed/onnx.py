@@ -13,16 +13,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pro2.embed.cpu_engine import Session
-from pro2.embed.preprocess import crop_square, normalise
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.images import crop_square, normalise
+from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer, file_digest
 
 _EXTRA = {"layout": "nchw", "pooling": "none", "licence": "unknown", "origin": "a local file"}
 _CHOICES = {"layout": ("nchw", "nhwc"), "pooling": ("none", "mean", "cls")}
@@ -31,20 +27,18 @@ _CHOICES = {"layout": ("nchw", "nhwc"), "pooling": ("none", "mean", "cls")}
 class OnnxBackbone:
     """An ONNX file and its preprocessing, run by ONNX Runtime."""
 
-    def __init__(self, path: Path, spec: Spec, session: Session, layout: str) -> None:
+    def __init__(self, path: Path, spec: Spec, pixels: Preprocessing, session: Session, layout: str) -> None:
         self.spec, self.engine = spec, session.engine
         self.weights = file_digest(path)
-        self._session, self._layout = session, layout
+        self._preprocessing, self._session, self._layout = pixels, session, layout
 
     def prepare(self, image: Image) -> np.ndarray:
         """One image to uint8 pixels (size, size, 3)."""
-        assert isinstance(self.spec.preprocessing, Preprocessing)
-        return crop_square(image, self.spec.preprocessing)
+        return crop_square(image, self._preprocessing)
 
     def embed(self, batch: np.ndarray) -> np.ndarray:
         """Normalise unless the graph takes pixels, order the axes, run, pool."""
-        assert isinstance(self.spec.preprocessing, Preprocessing)
-        values = batch if self._session.takes_pixels else normalise(batch, self.spec.preprocessing)
+        values = batch if self._session.takes_pixels else normalise(batch, self._preprocessing)
         if self._layout == "nchw":
             values = values.transpose(0, 3, 1, 2)
         return pooled(self._session.run(values, self.spec.layer), self.spec.pooling, self._layout)
@@ -62,7 +56,7 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> OnnxBackbon
     layer = choose_layer(name, session.outputs)
     full_name = f"onnx:{path.name}@{layer}"
     spec = Spec(full_name, layer, 0, preprocessing, extra["pooling"], extra["licence"], extra["origin"])
-    return OnnxBackbone(path, spec, session, extra["layout"])
+    return OnnxBackbone(path, spec, preprocessing, session, extra["layout"])
 
 
 def read_preprocessing(path: Path) -> tuple[Preprocessing, dict[str, str]]:

@@ -5,15 +5,13 @@ open_clip looks for weights by its own rules: its cache first, the hub when onli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pro2.embed.pytorch import TorchBackbone, state_digest, width_of
-from pro2.embed.spec import Name, Spec, choose_layer, imported, one_line
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.spec import Image, Name, Spec, choose_layer, one_line
+from pro2.extras import imported
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:

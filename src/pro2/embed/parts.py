@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -20,14 +19,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from pro2.atomic import atomic_write
+from pro2.atomic import FULL, atomic_write
 
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
 RULES = frozenset({"on_error", "max_pixels"})  # which images may be left out; the others' rows do not depend on it
 # what a marker knows about its own shard: a change costs that shard alone
 PER_SHARD = RULES | {"image_files", "n_rows"}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def changed_entries(one: dict[str, Any], other: dict[str, Any], but: frozenset[str]) -> list[str]:
@@ -72,7 +70,7 @@ class Parts:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 marker = json.loads(path.read_text(encoding="utf-8"))
                 rows = self._rows(marker["start"], marker["stop"], marker["width"])
-                if _digest(rows) == marker["digest"]:
+                if hashlib.sha256(rows).hexdigest() == marker["digest"]:
                     found[int(marker["index"])] = marker
         return found
 
@@ -91,7 +89,7 @@ class Parts:
                 "start": shard.start,
                 "stop": shard.start + len(rows),
                 "width": width,
-                "digest": _digest(rows.tobytes()),
+                "digest": hashlib.sha256(rows.tobytes()).hexdigest(),
                 "skipped": {str(row): reason for row, reason in shard.skipped.items()},
                 **facts,
             }
@@ -115,7 +113,7 @@ class Parts:
 
     def explained(self, error: OSError) -> OSError:
         """A full disk in words that say what to do; any other error as it is."""
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             return error
         return OSError(
             f"no space left to write {self.folder} ({os.strerror(error.errno or 0)}); finished shards are kept: free "
@@ -180,10 +178,6 @@ def _is_locked(folder: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _digest(rows: bytes) -> str:
-    return hashlib.sha256(rows).hexdigest()
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 
+from pro2.cluster import available_cores
 from pro2.embed.images import decode, pillow_guard
 from pro2.embed.parts import Shard
 from pro2.embed.sources import Images
@@ -62,7 +62,7 @@ def embed_shards(
     wanted = list(shards)
     batches = ((shard, rows) for shard in wanted for rows in plan.batches(shard))
     guard = contextlib.nullcontext() if backbone.spec.takes == "text" else pillow_guard()  # texts need no Pillow
-    with guard, ThreadPoolExecutor(workers or decoding_threads()) as pool:
+    with guard, ThreadPoolExecutor(workers or available_cores()) as pool:
         try:
             done: list[tuple[np.ndarray, dict[int, str]]] = []
             for shard, rows, prepared in _prepared(pool, images, backbone, plan, batches):
@@ -72,13 +72,6 @@ def embed_shards(
                     done = []
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def decoding_threads() -> int:
-    """One thread for each core this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _prepared(

@@ -7,16 +7,13 @@ import logging
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from pro2.embed.preprocess import crop_square
-from pro2.embed.spec import Preprocessing, Spec, check_choice
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from pro2.embed.images import crop_square
+from pro2.embed.spec import Image, Preprocessing, Spec, check_choice
 
 log = logging.getLogger(__name__)
 RUNTIMES = ("auto", "onnxruntime", "torch")

@@ -20,12 +20,7 @@ from pro2.embed.spec import Backbone
 
 
 def ray_shards(
-    backbone: str,
-    device: str = "auto",
-    runtime: str = "auto",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus_per_worker: int = 1,
+    backbone: str, device: str = "auto", runtime: str = "auto", address: str | None = None, workers: int | None = None
 ) -> Callable[[Images, Backbone, Plan, list[int]], Iterator[Shard]]:
     """An engine for `extract` that runs on Ray.
 
@@ -36,9 +31,7 @@ def ray_shards(
     address : str, optional
         Cluster to join ("auto", "ray://..."); by default the one already joined, or a new one on this machine.
     workers : int, optional
-        Models at once; by default one for each GPU, or for each `cpus_per_worker` cores, of the cluster.
-    cpus_per_worker : int
-        Cores that each worker takes, for decoding and, without a GPU, for the network.
+        Models at once; by default one for each GPU of the cluster or, without them, for each core.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, found {workers}")
@@ -48,16 +41,17 @@ def ray_shards(
             return
         ray = cluster.join(address)
         gpu = loaded.engine.endswith("cuda")
-        count = min(workers or _capacity(ray, gpu, cpus_per_worker), len(shards))
+        found = ray.cluster_resources().get("GPU" if gpu else "CPU", 1)
+        count = min(workers or max(1, int(found)), len(shards))
         identity = (backbone, device, runtime, loaded.weights, loaded.engine)
         with cluster.quiet(ray), cluster.failures(ray, "finished shards are kept, run the same command again"):
             dataset = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
             rows = dataset.map_batches(
                 _Worker,
-                fn_constructor_args=(identity, images, plan, None if gpu else cpus_per_worker),
+                fn_constructor_args=(identity, images, plan, None if gpu else 1),
                 batch_size=1,
                 compute=ray.data.ActorPoolStrategy(size=count),
-                **({"num_gpus": 1} if gpu else {"num_cpus": cpus_per_worker}),
+                **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
             )
             yield from (_from_row(row, plan) for row in rows.iter_rows())
 
@@ -103,8 +97,3 @@ def _from_row(row: dict[str, Any], plan: Plan) -> Shard:
     values = np.frombuffer(row["rows"], dtype=plan.dtype).reshape(len(span), int(row["width"]))
     skipped = {int(number): why for number, why in json.loads(row["skipped"]).items()}
     return Shard(index, span.start, values, skipped)
-
-
-def _capacity(ray: Any, gpu: bool, cpus_per_worker: int) -> int:
-    found = ray.cluster_resources()
-    return max(1, int(found.get("GPU", 0)) if gpu else int(found.get("CPU", 1)) // cpus_per_worker)

@@ -61,6 +61,11 @@ def list_backbones() -> list[str]:
     return sorted({*_BUILT_IN, *ALIASES, *_REGISTERED, *_entry_points()})
 
 
+def list_beginnings() -> list[str]:
+    """The same, and the runtimes that take any model of theirs."""
+    return [*list_backbones(), *(f"{name}:" for name in RUNTIMES)]
+
+
 def resolve(text: str) -> Name:
     """Parse a name and replace an alias by what it stands for; a layer given with the alias is kept."""
     name = parse_name(text)

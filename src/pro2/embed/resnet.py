@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
@@ -28,44 +27,23 @@ _PIXELS = Preprocessing(
 State = dict[str, torch.Tensor]
 
 
-@dataclasses.dataclass(frozen=True)
-class Published:
-    """A published weight file: where it is, under which licence."""
-
-    url: str
-    licence: str
-
-    @property
-    def file(self) -> str:
-        """The file's own name."""
-        return self.url.rpartition("/")[2]
-
-
+# address and licence of the published weight files
 PUBLISHED = {
-    "resnet18": Published("https://download.pytorch.org/models/resnet18-f37072fd.pth", "BSD-3-Clause"),
-    "resnet50": Published("https://download.pytorch.org/models/resnet50-0676ba61.pth", "BSD-3-Clause"),
-    "resnet50-swav": Published(
-        "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar", "CC-BY-NC-4.0"
-    ),
+    "resnet18": ("https://download.pytorch.org/models/resnet18-f37072fd.pth", "BSD-3-Clause"),
+    "resnet50": ("https://download.pytorch.org/models/resnet50-0676ba61.pth", "BSD-3-Clause"),
+    "resnet50-swav": ("https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar", "CC-BY-NC-4.0"),
 }
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Read the weights (`weights_only`), fold the batch norms, wrap the network."""
-    published = PUBLISHED.get(name.model)
+    origin, licence = PUBLISHED.get(name.model, ("a local file", "unknown"))
     path = weights_file(name.model)
     state = read_state(path)
     layer = choose_layer(name, ("penultimate",))
     network = build(state)
-    spec = Spec(
-        f"resnet:{name.model if published else path.name}@{layer}",
-        layer,
-        int(_last_norm(state).shape[0]),
-        _PIXELS,
-        "mean",
-        published.licence if published else "unknown",
-        published.url if published else "a local file",
-    )
+    full_name = f"resnet:{name.model if name.model in PUBLISHED else path.name}@{layer}"
+    spec = Spec(full_name, layer, int(_last_norm(state).shape[0]), _PIXELS, "mean", licence, origin)
     return TorchBackbone(spec, WithPixels(network, _PIXELS), file_digest(path), device=device, runtime=runtime)
 
 
@@ -77,15 +55,16 @@ def weights_file(model: str) -> Path:
             known = ", ".join(PUBLISHED)
             raise ValueError(f"resnet:{model}: there is no such file; give a weight file or one of {known}")
         return path
-    published = PUBLISHED[model]
+    url, _ = PUBLISHED[model]
+    file = url.rpartition("/")[2]
     torch_home = Path(os.environ.get("TORCH_HOME") or cache_folder().parent / "torch")
-    places = [cache_folder() / "weights" / published.file, torch_home / "hub" / "checkpoints" / published.file]
+    places = [cache_folder() / "weights" / file, torch_home / "hub" / "checkpoints" / file]
     for place in places:
         if place.is_file():
             return place
     raise OSError(
         f"the weights of {model} are not on this machine; fetch them once, online, with: "
-        f"mkdir -p {places[0].parent} && curl -L -o {places[0]} {published.url}"
+        f"mkdir -p {places[0].parent} && curl -L -o {places[0]} {url}"
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from pro2.embed.encoders import CHUNK, TextBackbone
-from pro2.embed.spec import Name, Spec, choose_layer, imported
+from pro2.embed.spec import Name, Spec, choose_layer
+from pro2.extras import imported
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TextBackbone:

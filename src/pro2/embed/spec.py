@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import json
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+else:
+    Image = Any  # Pillow is an extra: only a type checker asks for the class
 
 
 class RowError(ValueError):
@@ -156,14 +160,6 @@ def choose_layer(name: Name, layers: tuple[str, ...]) -> str:
     if name.layer is not None and name.layer not in layers:
         raise ValueError(f"backbone {name} has no layer {name.layer!r}; choose one of @{', @'.join(layers)}")
     return name.layer or layers[0]
-
-
-def imported(module: str, otherwise: str) -> Any:
-    """A package that need not be installed; where it is not, `otherwise` says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ImportError(otherwise) from None
 
 
 def one_line(error: Exception, length: int = 200) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from pro2.embed.pytorch import TorchBackbone, WithPixels, state_digest
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, imported, one_line
+from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, one_line
+from pro2.extras import imported
 
 
 def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbone:
     """Create the model without its classifier and read its preprocessing off its configuration."""
     needs = "this backbone needs timm, which brings torchvision; run: pip install timm"
-    timm, data = imported("timm", needs), imported("timm.data", needs)
+    timm = imported("timm", needs, "data")
     layer = choose_layer(name, ("penultimate",))
     try:
         model = timm.create_model(name.model, pretrained=True, num_classes=0).eval()
@@ -22,7 +23,7 @@ def load(name: Name, device: str = "auto", runtime: str = "auto") -> TorchBackbo
         raise OSError(
             f"timm cannot load {name.model} ({one_line(error)}); online, run: hf download timm/{name.model}"
         ) from error
-    preprocessing = read_configuration(data.resolve_model_data_config(model))
+    preprocessing = read_configuration(timm.data.resolve_model_data_config(model))
     module = WithPixels(model, preprocessing)
     spec = Spec(
         f"timm:{name.model}@{layer}",

@@ -1,13 +1,13 @@
 """From real images to an adapted classifier, offline: handwritten digits on photographs, all shipped by scikit-learn.
 
 The photograph behind a digit goes with its class in the source and against it in the target: the smallest honest
-copy of Waterbirds that pip can deliver.
+copy of Waterbirds that pip can deliver. Two demonstrations use them: one adapts with a few labels, one labels.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,20 @@ import numpy as np
 from pro2.embed.extract import Progress, extract
 from pro2.embed.registry import create_backbone
 from pro2.embed.sources import open_images
+from pro2.estimators import ProjectAndProbe
 from pro2.lab.report.tables import write_csv
+from pro2.label.pool import Pool, by_id
 from pro2.tables.embeddings import EmbeddingTable
 from pro2.tables.shifts import draw, group_targets
 
 N_SOURCE, N_TARGET = 360, 280
 SHOTS, SEEDS = (2, 8, 32), range(5)
-_CLASSES = ((0, 6), (1, 7))
+_DIGITS = ((0, 6), (1, 7))
+CLASSES = np.array(["ring: 0 or 6", "stroke: 1 or 7"])  # not digits alone: the key 1 stands for the first
 _PHOTOGRAPHS = ("palace", "flower")
 _AGREE = 0.95  # of the source rows
 _SIDE = 112
+_LARGE = 240  # pixels, large enough to look at
 _DARKEN = 0.6
 
 
@@ -83,7 +87,7 @@ def make_images(folder: Path, seed: int = 0, side: int = _SIDE) -> Path:
 
 def _plan(target: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[int, int, int, str]]:
     """Which digit on which photograph: going together in the source, half and half in the target."""
-    pools = [rng.permutation(np.flatnonzero(np.isin(target, digits))) for digits in _CLASSES]
+    pools = [rng.permutation(np.flatnonzero(np.isin(target, digits))) for digits in _DIGITS]
     for i in range(N_SOURCE + N_TARGET):
         y, split = i % 2, "source" if i < N_SOURCE else "target"
         agrees = rng.random() < _AGREE if split == "source" else (i // 2) % 2 == 0
@@ -105,8 +109,6 @@ def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
     """Accuracy on the held-out target rows: the source model, a probe on the few labels alone, project and probe."""
     from sklearn.linear_model import LogisticRegression
 
-    from pro2.estimators import ProjectAndProbe
-
     X, y = table.embeddings.astype(np.float64), table.column("y")
     source = np.flatnonzero(table.column("split") == "source")
     pool = np.flatnonzero(table.column("split") == "target")
@@ -125,3 +127,17 @@ def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
                 for method, one in fitted.items():
                     accuracy = float(np.mean(one.predict(X[rest]) == y[rest]))
                     yield {"target": target, "method": method, "n_shots": n_shots, "seed": seed, "accuracy": accuracy}
+
+
+def label_demo(folder: Path, tell: Callable[[Progress], None] = lambda now: None) -> tuple[Pool, ProjectAndProbe]:
+    """Write and embed the images once; returns the pool to label and the model of the source."""
+    done, listing = folder / "images.arrow", folder / "images" / "list.csv"
+    if not done.exists():  # images that were written again would be embedded again
+        make_images(folder / "images", side=_LARGE)
+    images = open_images(listing)
+    extract(images, create_backbone("efficientnet-lite0"), done, force=True, progress=tell)
+    table = EmbeddingTable.open(done)
+    source, target = (table.where(f"split == '{split}'") for split in ("source", "target"))
+    model = ProjectAndProbe().fit(source.embeddings, CLASSES[source.column("y")])
+    hidden = ("y", "photo", "split")
+    return Pool(target, by_id(images, target), hidden=hidden, title="Digits on photographs"), model

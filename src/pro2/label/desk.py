@@ -72,7 +72,7 @@ class Desk:
 
     def _adopt(self, fitted: Fitted) -> None:
         with self._lock:
-            self.session.adopt(fitted)
+            self.session.fitted = fitted
             shown_now = self.session.figure_event()
             # a curve with a gap is no reason to stop: the next label will say that the disk is full
             with contextlib.suppress(JournalError):
@@ -116,7 +116,8 @@ class Desk:
                 self._commit(events)
             answer = {"saved": action["key"], "hands": self.hands(annotator), "labels": len(self.session.board.labels)}
         if undone:
-            answer["undone"] = self._undone(undone)
+            rows = [self.session.pool.row_of[event.id] for event in undone if event.id is not None]
+            answer["undone"] = {"kind": undone[0].kind, "label": undone[0].label, "rows": rows}
         self.worker.ask()
         self.tell()
         return answer | {"version": self.version}
@@ -162,10 +163,6 @@ class Desk:
         if not all(0 <= row < len(self.session.pool) for row in rows):
             raise Refused("These rows are not in the pool.")
         return list(dict.fromkeys(rows))
-
-    def _undone(self, events: list[Event]) -> dict[str, Any]:
-        rows = [self.session.pool.row_of[event.id] for event in events if event.id is not None]
-        return {"kind": events[0].kind, "label": events[0].label, "rows": rows}
 
     def figures(self, annotator: str) -> dict[str, Any]:
         """The figures beside the item, and fresh guesses for the items in this person's hands."""

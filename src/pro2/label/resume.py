@@ -39,8 +39,8 @@ class Changes:
         return "; ".join(found)
 
 
-def changes(events: Iterable[Event], pool: Pool) -> Changes:
-    """Compare the rows that labels were given to with the pool's."""
+def check_pool(events: Iterable[Event], pool: Pool, by_id: bool, where: str) -> Changes:
+    """Refuse a pool that is not the one labelled, unless the caller wants labels matched by id."""
     marks: dict[str, str | None] = {}
     rows_before = len(pool)
     for event in events:
@@ -51,13 +51,8 @@ def changes(events: Iterable[Event], pool: Pool) -> Changes:
     missing = [name for name in marks if name not in pool.row_of]
     here = {name: mark for name, mark in marks.items() if name in pool.row_of and mark is not None}
     altered = [name for name, mark in here.items() if pool.mark(pool.row_of[name]) != mark]
-    return Changes(missing, altered, rows_before, len(pool))
-
-
-def check_pool(events: list[Event], pool: Pool, by_id: bool, where: str) -> Changes:
-    """Refuse a pool that is not the one labelled, unless the caller wants labels matched by id."""
-    found = changes(events, pool)
-    if (found.missing or found.altered) and not by_id:
+    found = Changes(missing, altered, rows_before, len(pool))
+    if (missing or altered) and not by_id:
         raise PoolChanged(f"the pool has changed since it was labelled in {where}: {found}")
     return found
 

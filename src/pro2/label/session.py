@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pro2.label import words
 from pro2.label.board import Board, Given
-from pro2.label.estimate import Accuracy, Verdict, accuracy, growth
+from pro2.label.estimate import FEWEST, Accuracy, Verdict, accuracy, advice, basis, growth
 from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
 from pro2.label.fitting import Fitted, Guess, Labelled
 from pro2.label.pool import Pool
@@ -73,10 +72,6 @@ class Session:
                 # after an undo, what was shown for more labels than there are now is history that did not happen
                 self.history = {n: each for n, each in self.history.items() if n < n_labels}
                 self.history[n_labels] = Accuracy(*shown)
-
-    def adopt(self, fitted: Fitted) -> None:
-        """A newer model takes the place of the last one."""
-        self.fitted = fitted
 
     @cached_property
     def lot(self) -> np.ndarray:
@@ -199,7 +194,7 @@ class Session:
         """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
         verdicts, board = self.verdicts(), self.board
         found = accuracy(verdicts)
-        now = found if len(verdicts) >= words.FEWEST else None
+        now = found if len(verdicts) >= FEWEST else None
         rise = growth(verdicts, max(2, len(board.classes)))
         n_twice, disputed = board.twice()
         left = len(self.pool) - len(board.labels) - len(board.skipped)
@@ -212,8 +207,8 @@ class Session:
             "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),
             "shares": self.shares(),
             "agreement": {"twice": n_twice, "disputed": len(disputed)},
-            "advice": words.advice(found, rise, len(board.labels), self.settings.random, self.doubtful_class(), left),
-            "basis": words.basis(now, self.settings.random, len(passed)),
+            "advice": advice(found, rise, len(board.labels), self.settings.random, self.doubtful_class(), left),
+            "basis": basis(now, self.settings.random, len(passed)),
         }
 
     def shares(self) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,35 @@ _UNNAMED = ("first", "second")  # which rows to label does not depend on the nam
 
 
 class Start:
-    """What a refit needs: classifiers from labels, and rows worth a label."""
+    """What a refit needs: classifiers from labels, and rows worth a label.
 
-    classes: list[str]
-    model: Any  # ProjectAndProbe
+    Class names are text on the page; a source model keeps the values it was fitted with, until a class comes up that it
+    does not have: from then on all are text.
+
+    Parameters
+    ----------
+    model : ProjectAndProbe
+    classes : sequence of str, optional
+        Their names, for a model that knows the rows and no class; by default the source's.
+    """
+
+    def __init__(self, model: Any, classes: Sequence[str] | None = None) -> None:
+        self.model = model
+        self._values = {str(value): value for value in model.classes_.tolist()} if classes is None else {}
+        self.classes = list(self._values if classes is None else classes)
+        self._as_text = _renamed(model, self.classes)
 
     def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
         """The classifier after these labels; None while there is nothing to go by."""
-        raise NotImplementedError
+        names = sorted(set(labels))
+        if not names:
+            return self.model.source_head_ if self._values else None
+        if set(names) <= set(self._values):
+            return self.model.adapt(X, np.array([self._values[name] for name in labels]))
+        if len(names) == 1 and not self._values:  # all we know is one class
+            return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
+        start = self._as_text if self._values else _renamed(self.model, names[:2])
+        return start.adapt(X, np.array(labels), new_classes="allow")
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         """Row numbers of X whose labels would teach most, best first."""
@@ -38,52 +58,12 @@ class Start:
 def start_model(model: Any, pool: Pool, classes: Sequence[str] = ()) -> Start:
     """Start from a fitted `ProjectAndProbe`, or without one from the classes' names and unlabelled rows alone."""
     if model is not None:
-        return FromModel(model)
+        return Start(model)
     rows = np.unique(np.linspace(0, len(pool) - 1, _LOOK).astype(int))
-    return FromNothing(pool.take(rows), list(classes))
+    return Start(ProjectAndProbe.from_unlabeled(pool.take(rows), _UNNAMED, n_components=1), classes)
 
 
-class FromModel(Start):
-    """Labels adapt a source model.
-
-    Class names are text on the page; the model keeps the values it was fitted with, until a class comes up that it does
-    not have: from then on all are text.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self._values = {str(value): value for value in model.classes_.tolist()}
-        self.classes = list(self._values)
-        self._as_text = _renamed(model, self.classes)
-
-    def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
-        if not len(labels):
-            return self.model.source_head_
-        if not set(labels) <= set(self._values):
-            return self._as_text.adapt(X, np.array(labels), new_classes="allow")
-        return self.model.adapt(X, np.array([self._values[name] for name in labels]))
-
-
-class FromNothing(Start):
-    """Labels adapt a model that knows the rows and no class; before the first there is no classifier."""
-
-    def __init__(self, X: np.ndarray, classes: list[str]) -> None:
-        self.classes, self._rows = classes, X
-
-    @cached_property
-    def model(self) -> Any:
-        return ProjectAndProbe.from_unlabeled(self._rows, _UNNAMED, n_components=1)
-
-    def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
-        names = sorted(set(labels))
-        if not names:
-            return None
-        if len(names) == 1:  # all we know is one class
-            return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
-        return _renamed(self.model, names[:2]).adapt(X, np.array(labels), new_classes="allow")
-
-
-def _renamed(model: Any, classes: list[str]) -> Any:
+def _renamed(model: Any, classes: Sequence[str]) -> Any:
     same = copy(model)
     same.classes_ = np.array(classes)
     return same

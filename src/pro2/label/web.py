@@ -52,16 +52,12 @@ def make_app(desk: Desk, done: Done) -> Starlette:
         Route("/api/image/{row:int}", api.image),
         Route("/api/done", api.done, methods=["POST"]),
     ]
-    handlers: Mapping[Any, Any] = {Refused: _say(422), JournalError: _say(507), HTTPException: _status}
+    handlers: Mapping[Any, Any] = {
+        Refused: lambda request, error: JSONResponse({"error": str(error)}, 422),
+        JournalError: lambda request, error: JSONResponse({"error": str(error)}, 507),
+        HTTPException: lambda request, error: JSONResponse({"error": error.detail}, error.status_code),
+    }
     return Starlette(routes=routes, exception_handlers=handlers)
-
-
-def _say(status: int) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: JSONResponse({"error": str(error)}, status)
-
-
-def _status(request: Request, error: HTTPException) -> Response:
-    return JSONResponse({"error": error.detail}, error.status_code)
 
 
 class _Api:

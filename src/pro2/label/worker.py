@@ -28,7 +28,7 @@ class Worker:
         self._steps, self._take = steps, take
         self._state = threading.Condition()
         self._asked, self._done, self._stopping, self._hurried = 0, 0, False, False
-        self._thread = threading.Thread(target=self._run, name="refit", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="refit", daemon=True)
 
     def start(self) -> None:
         """Begin to listen."""
@@ -54,22 +54,19 @@ class Worker:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _run(self) -> None:
+    def _listen(self) -> None:
         # the browser works on the same cores: threads of a matrix product that wait for each other would take them away
         with threadpool_limits(1):
-            self._listen()
-
-    def _listen(self) -> None:
-        while True:
-            with self._state:
-                self._state.wait_for(lambda: self._asked > self._done or self._stopping)
-                if self._stopping:
-                    return
-                asked = self._asked
-            self._refit(asked)
-            with self._state:
-                self._done = asked
-                self._state.notify_all()
+            while True:
+                with self._state:
+                    self._state.wait_for(lambda: self._asked > self._done or self._stopping)
+                    if self._stopping:
+                        return
+                    asked = self._asked
+                self._refit(asked)
+                with self._state:
+                    self._done = asked
+                    self._state.notify_all()
 
     def _refit(self, asked: int) -> None:
         """A refit that fails is told in the log; the last good model stays, and labels are saved all the same."""

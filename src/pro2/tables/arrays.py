@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from pro2.tables.csv_files import read_columns
 from pro2.tables.digest import stored, to_json
 from pro2.tables.errors import TableError, check_size, damaged
 from pro2.tables.layout import ID_NAMES, choose
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.rows import Rows
 
 _META = "pro2"
 _TEXT = np.dtype(object)  # stands for text until it is read
@@ -149,7 +147,7 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], np.dtype]:
     return shape, dtype
 
 
-def write_npz(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_npz(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write the archive by hand and not with np.savez: any column name is possible, equal tables are equal files."""
     arrays = {_META: np.array(to_json(dict(meta))), "embeddings": table.embeddings}
     for name, values in {"id": table.ids, **table.columns}.items():
@@ -182,7 +180,7 @@ def _tensor_entry(file: Any, name: str) -> Entry:
     return Entry(tuple(part.get_shape()), dtype, partial(file.get_tensor, name), kind)
 
 
-def write_safetensors(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_safetensors(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write text as UTF-8 with offsets; one metadata entry, because several come in no fixed order."""
     from safetensors.numpy import save
 
@@ -257,6 +255,6 @@ def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None
     return Content(matrix.shape, matrix.dtype, lambda: [as_embeddings(matrix)], lambda: ids, parts, origin=str(path))
 
 
-def write_npy(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_npy(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write the bare matrix; the columns are another file."""
     np.save(file, table.embeddings, allow_pickle=False)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,7 @@ from pro2.tables.content import Content, ready
 from pro2.tables.digest import stored, to_json
 from pro2.tables.errors import TableError, check_size
 from pro2.tables.layout import ID_NAMES, choose
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.rows import Rows
 
 _META = b"pro2"
 Load = Callable[[], np.ndarray]
@@ -200,7 +198,7 @@ def _side_by_side(source: Source, names: list[str], dtype: np.dtype) -> np.ndarr
 # ---- writing
 
 
-def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_arrow(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write one record batch; a memory-mapped embedding passes through without being loaded."""
     pa = pyarrow()
     batch = to_batch(table, meta)
@@ -210,7 +208,7 @@ def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes])
         writer.write_batch(batch)
 
 
-def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_parquet(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write with a checksum per page, so that a damaged page is refused before it is unpacked."""
     pa = pyarrow()
     import pyarrow.parquet as pq
@@ -218,7 +216,7 @@ def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes
     pq.write_table(pa.Table.from_batches([to_batch(table, meta)]), file, write_page_checksum=True)
 
 
-def to_batch(table: EmbeddingTable, meta: Mapping[str, str]) -> Any:
+def to_batch(table: Rows, meta: Mapping[str, str]) -> Any:
     """The whole table as one Arrow record batch."""
     pa = pyarrow()
     parts = {"id": table.ids, "embedding": table.embeddings, **table.columns}

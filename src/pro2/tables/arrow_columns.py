@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from pro2.extras import imported
 from pro2.tables.columns import filled, objects
 from pro2.tables.errors import TableError
 
 
 def pyarrow() -> Any:
     """The library, or how to get it."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ImportError("Arrow and Parquet need pyarrow: pip install 'pro2[table]'") from error
-    return pa
+    return imported("pyarrow", "Arrow and Parquet need pyarrow: pip install 'pro2[table]'")
 
 
 def is_list(kind: Any) -> bool:

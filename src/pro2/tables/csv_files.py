@@ -1,4 +1,4 @@
-"""CSV files: the columns of a table, and whole tables with one column per dimension.
+"""CSV files: the columns of a table, whole tables with one column per dimension, and labels in files of their own.
 
 A cell is read as a number only if that number, written again, gives the same characters: `1.10`, `007` and codes of
 twenty digits stay text. Limits: a cell has at most 131,072 characters (Python's own limit), and a table of more than
@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
-from pro2.tables.columns import objects
+from pro2.tables.columns import check_unique, objects
 from pro2.tables.content import Content, ready
 from pro2.tables.errors import TableError, reading
+from pro2.tables.labels import labelled
 from pro2.tables.layout import ID_NAMES, choose, wide_names
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.rows import Rows
 
 MAX_NUMBERS = 10**7
 _CHUNK = 1024  # rows that are text at one time
@@ -161,6 +160,36 @@ def _unquoted(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
+def read_labels(paths: Sequence[Path], label: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and labels of the labelled lines of CSV files with a column `id` and one of labels.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        One file per round of labelling, say; an id may have a label in one of them only.
+    label : str, optional
+        Name of the label column. By default ``label``, or the only column beside the ids.
+    """
+    parts = [_read_one(path, label) for path in paths]
+    ids, labels = (np.concatenate(each) for each in zip(*parts))
+    check_unique(ids, " and ".join(map(str, paths)))
+    return ids, labels
+
+
+def _read_one(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray]:
+    columns = read_columns(path)
+    id_name = next((name for name in ID_NAMES if name in columns), None)
+    if id_name is None:
+        raise TableError(f"{path} has no column 'id'; its columns are {', '.join(columns)}")
+    ids = columns.pop(id_name)
+    check_unique(ids, str(path))
+    name = label or (next(iter(columns)) if len(columns) == 1 else "label")
+    if name not in columns:
+        raise TableError(f"{path} has no label column {name!r}; beside the ids it has {', '.join(columns) or 'none'}")
+    labels, mask = labelled(columns[name])
+    return ids[mask], labels
+
+
 # ---- writing
 
 
@@ -190,13 +219,13 @@ def _cell(value: Any, spreadsheet: bool) -> str:
     return '"' + value.replace('"', '""') + '"' if _SPECIAL.search(value) else value
 
 
-def write_columns(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True) -> None:
+def write_columns(table: Rows, file: IO[bytes], spreadsheet: bool = True) -> None:
     """Write ids and columns, without the embedding."""
     columns = _flat_columns(table)
     write_rows(file, list(columns), zip(*columns.values()), spreadsheet)
 
 
-def write_table(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes], spreadsheet: bool = True) -> None:
+def write_table(table: Rows, meta: Mapping[str, str], file: IO[bytes], spreadsheet: bool = True) -> None:
     """Write ids, columns and one column per dimension; a CSV file has no place for provenance and digest."""
     if table.n_rows * table.width > MAX_NUMBERS:
         raise TableError(
@@ -209,7 +238,7 @@ def write_table(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes],
     write_rows(file, names, ([*cells, *x.tolist()] for cells, x in rows), spreadsheet)
 
 
-def _flat_columns(table: EmbeddingTable) -> dict[str, list[Any]]:
+def _flat_columns(table: Rows) -> dict[str, list[Any]]:
     wide = [name for name, values in table.columns.items() if values.ndim > 1]
     if wide:
         raise TableError(f"column {wide[0]!r} holds several numbers per row, which a CSV file cannot; save as .arrow")

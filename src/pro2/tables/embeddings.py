@@ -173,9 +173,7 @@ class EmbeddingTable(Rows):
 
         An embedding that is not finite is refused under its id.
         """
-        y = self.column(label)
-        if y.ndim != 1:
-            raise TableError(f"column {label!r} holds {y.shape[1]} numbers per row; a label is one value per row")
+        y = self.one_per_row(label, "a label is")
         self._refuse_rows(self.rows[not_finite(self.embeddings)])
         return self.embeddings, y
 

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pro2.atomic import atomic_write
 from pro2.tables import arrays, arrow, csv_files, frames
 from pro2.tables.content import Content
 from pro2.tables.digest import carries_digest, to_json
 from pro2.tables.errors import TableError, damaged, reading
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.rows import Rows
 
 READERS: dict[str, Callable[[Path, str | None], Content]] = {
     ".arrow": arrow.read_arrow,
@@ -61,7 +59,7 @@ def read(path: Path, embedding: str | None, columns: Mapping[str, Any] | str | P
         return content
 
 
-def write(path: Path, table: EmbeddingTable, meta: Mapping[str, Any], force: bool, spreadsheet: bool) -> Path:
+def write(path: Path, table: Rows, meta: Mapping[str, Any], force: bool, spreadsheet: bool) -> Path:
     """Write a table file in one step: either the whole new file is there, or what was there before."""
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:

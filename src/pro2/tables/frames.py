@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pro2.extras import imported
 from pro2.tables.arrow import Source, content_of, open_ipc
 from pro2.tables.arrow_columns import pyarrow
 from pro2.tables.columns import objects
 from pro2.tables.content import Content
 from pro2.tables.errors import TableError, first_line, reading
 from pro2.tables.layout import wide_names
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.rows import Rows
 
 
 def read_object(data: Any, embedding: str | None) -> Content:
@@ -49,12 +48,9 @@ def read_frame(frame: Any, embedding: str | None) -> Content:
     return read_object(frame.set_axis(frame.columns.map(str), axis="columns"), embedding)
 
 
-def to_frame(table: EmbeddingTable) -> Any:
+def to_frame(table: Rows) -> Any:
     """A pandas data frame: ids, columns, and one column per dimension."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+    pd = imported("pandas", "to_pandas needs pandas: pip install pandas")
     columns: dict[str, Any] = {"id": table.ids}
     columns |= {name: list(values) if values.ndim > 1 else values for name, values in table.columns.items()}
     wide = pd.DataFrame(table.embeddings, columns=wide_names(table.width, list(columns)))

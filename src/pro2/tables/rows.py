@@ -73,6 +73,13 @@ class Rows:
         values = self._content.column(name)
         return values if self._lazy_rows is None else read_only(values[self.rows])
 
+    def one_per_row(self, name: str, use: str) -> np.ndarray:
+        """A column of single values; of a column with several per row the error says what the `use` needs."""
+        values = self.column(name)
+        if values.ndim != 1:
+            raise TableError(f"column {name!r} holds {values.shape[1]} numbers per row; {use} one value per row")
+        return values
+
     @property
     def n_rows(self) -> int:
         return self._content.shape[0] if self._lazy_rows is None else len(self.rows)
@@ -127,13 +134,9 @@ class Rows:
 
     def split(self, column: str) -> dict[Any, Self]:
         """One lazy table for each value of a column, in sorted order; rows without a value are in none of them."""
-        values = self.column(column)
-        if values.ndim != 1:
-            raise TableError(
-                f"column {column!r} holds {values.shape[1]} numbers per row; split needs one value per row"
-            )
+        values = self.one_per_row(column, "split needs")
         return {
-            value: self._pick(partial(_equal_rows, self, values, value), f"{column} == {value!r}")
+            value: self._pick(partial(np.compress, values == value, self.rows), f"{column} == {value!r}")
             for value in np.unique(labelled(values)[0]).tolist()
         }
 
@@ -178,10 +181,6 @@ class _Columns(Mapping[str, np.ndarray]):
 
     def __repr__(self) -> str:
         return f"columns({', '.join(self)})"
-
-
-def _equal_rows(table: Rows, values: np.ndarray, value: Any) -> np.ndarray:
-    return table.rows[values == value]
 
 
 def _as_slice(rows: np.ndarray) -> slice | None:

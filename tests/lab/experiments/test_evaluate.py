@@ -9,11 +9,11 @@ import pytest
 
 from pro2.estimators.linear import unit_rows
 from pro2.lab.experiments import evaluate as module
-from pro2.lab.experiments import features as features_module
+from pro2.lab.experiments import probes
 from pro2.lab.experiments.evaluate import Draws, draw_all, evaluate
-from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.plan import MethodSpec
-from pro2.lab.experiments.problems import Problem, make_problem
+from pro2.lab.experiments.probes import Features
+from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch
 
 D, N = 12, 290
@@ -25,7 +25,7 @@ METHOD = MethodSpec("linear-probe", "linear-probe", "Linear probe")
 def problem() -> Problem:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(N, D)).astype(np.float32), np.arange(N) % 2
-    return make_problem("p", X, y, (0, 1), np.arange(20), {"t": ROWS}, "digest", groups=np.arange(N) % 6)
+    return Problem("p", X, y, (0, 1), np.arange(20), {"t": ROWS}, "digest", groups=np.arange(N) % 6)
 
 
 def _draws(problem: Problem, n_val: int = 5) -> Draws:
@@ -122,4 +122,4 @@ def test_features_keep_few_pools(problem):
     features, *_ = _features()
     for n in range(1, 9):
         features.pool(problem, "t", n)
-    assert len(features._pools) <= features_module._KEPT
+    assert len(features._pools) <= probes._KEPT

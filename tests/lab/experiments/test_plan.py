@@ -12,7 +12,7 @@ import pytest
 from pro2.lab.experiments import Suite, find_plan, list_presets, load_plan, parse_plan, preset_text
 from pro2.lab.experiments.methods import check_methods
 from pro2.lab.experiments.parsing import override
-from pro2.lab.experiments.suite import members
+from pro2.lab.experiments.presets import members
 from pro2.lab.report.claims import CLAIMS
 
 PRESETS = ("ablation", "backbones", "baselines", "basis", "celeba-variants", "claims", "dimension", "main",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pro2.lab.experiments import recipe as module
-from pro2.lab.experiments.recipe import START, modules, recipe
+from pro2.lab.experiments import expand as module
+from pro2.lab.experiments.expand import START, modules, recipe
 
 
 def test_it_covers_what_a_run_executes_and_nothing_that_only_keeps_files() -> None:

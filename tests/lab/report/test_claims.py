@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pro2.lab.experiments import Plan, find_plan
+from pro2.lab.experiments.presets import members, note_suite
 from pro2.lab.experiments.run import run_sweep
-from pro2.lab.experiments.suite import members, note_suite
 from pro2.lab.report import write_report
 from pro2.lab.report.claims import CLAIMS, Claim, Finding, judge
 from pro2.lab.report.evidence import Part
@@ -92,7 +92,7 @@ def test_every_claim_is_judged(suite: Path) -> None:
 @pytest.mark.slow
 def test_numbers_of_the_page_are_those_of_the_results(suite: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The page is written from the findings; the reports of the plans are drawn elsewhere."""
-    monkeypatch.setattr("pro2.lab.report.claims_page.write_report", lambda folder, out, *_: out.mkdir(parents=True))
+    monkeypatch.setattr("pro2.lab.report.write.write_report", lambda folder, out, *_: out.mkdir(parents=True))
     page = write_report(suite, tmp_path / "report", markdown=tmp_path)
     findings = judge({p.name: load_results(p) for p in suite.iterdir() if p.is_dir()})
     written = json.loads((tmp_path / "report" / "claims.json").read_text())

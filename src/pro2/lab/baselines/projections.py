@@ -13,8 +13,7 @@ from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.validation import beside
 from pro2.lab.baselines.directions import alignment_rows, lda_rows, pca_rows, pls_rows, random_rows, shared_random_rows
-from pro2.lab.baselines.scaled import ScaledBaseline
-from pro2.lab.baselines.source import Source
+from pro2.lab.baselines.scaled import ScaledBaseline, Source
 from pro2.linalg.moments import Array
 
 TRAINED_SIZE = 64  # features of the jointly trained baselines: each costs as much as a classifier on all source rows

@@ -11,8 +11,7 @@ from sklearn.utils import check_random_state
 
 from pro2.estimators.contract import take_rows
 from pro2.estimators.linear import LinearClassifier
-from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, head_like
-from pro2.lab.baselines.source import Source
+from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Source, Validation, check_share, head_like
 from pro2.linalg.moments import Array, host
 
 

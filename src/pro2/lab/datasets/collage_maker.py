@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pro2.extras import imported
 from pro2.lab.datasets.collages import BLOCKS, SETS
 from pro2.lab.datasets.raw_images import Part, load_cifar10, load_mnist, load_svhn
 
@@ -55,7 +56,7 @@ def make_collages(
         Collages in the source and in each of the four targets; even, half of each label.
     """
     _check(Path(out), style, n_source, n_target)
-    image = _pillow()
+    image = imported("PIL.Image", "writing images needs Pillow: pip install 'pro2[lite]'")
     parts = {split: _load_parts(Path(raw), split) for split in ("train", "test")}
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{Path(out).name}.", dir=Path(out).parent))
@@ -81,14 +82,6 @@ def _check(out: Path, style: str, n_source: int, n_target: int) -> None:
             raise ValueError(f"{name} must be a positive even number, found {n}")
     if out.exists():
         raise FileExistsError(f"{out} exists; choose a new folder or remove it first")
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError("writing images needs Pillow: pip install 'pro2[lite]'") from error
-    return Image
 
 
 def _load_parts(raw: Path, split: str) -> dict[str, Part]:

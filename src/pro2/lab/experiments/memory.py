@@ -1,14 +1,15 @@
-"""How much memory and time a batch takes, and how to split it so that all workers together stay below a limit."""
+"""How much memory and time a batch takes, and how its parts are handed out so that all workers stay below a limit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pro2.lab.experiments.methods import prepared_keys
 from pro2.lab.experiments.probes import grid_axes
 from pro2.lab.experiments.problems import Problem
-from pro2.lab.experiments.runs import Batch, sub_batch
+from pro2.lab.experiments.results import ResultStore
+from pro2.lab.experiments.runs import Batch, missing, sub_batch
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EVALUATION = 2**18 * 4 * 6  # one chunk of logits in float32 and what is made from it
@@ -64,10 +65,16 @@ def split(batch: Batch, problem: Problem, limit: int) -> Iterable[Batch]:
         yield sub_batch(batch, range(i, min(i + n, len(batch.seeds))), range(len(batch.settings)))
 
 
-def needed_bytes(batches: Iterable[Batch], problems: Mapping[str, Problem], n_workers: int) -> int:
-    """The least that can work: the data and one seed of the largest batch on every worker."""
-    smallest = [batch_bytes(sub_batch(b, [0], range(len(b.settings))), problems[b.data]) for b in batches]
-    return data_bytes(problems) + n_workers * max(smallest, default=0)
+def batch_limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, memory: int) -> int:
+    """Bytes that one batch may take; an error where the data and one seed on every worker need more than there is."""
+    one_seed = [batch_bytes(sub_batch(b, [0], range(len(b.settings))), problems[b.data]) for b in batches]
+    needed = data_bytes(problems) + n_workers * max(one_seed, default=0)
+    if needed > memory:
+        raise ValueError(
+            f"memory of {memory / 2**20:.0f} MiB is too little: data and one seed on each of {n_workers} workers need "
+            f"{needed / 2**20:.0f} MiB; give it more memory or fewer workers"
+        )
+    return (memory - data_bytes(problems)) // n_workers
 
 
 def guess_seconds(batches: Iterable[Batch], problems: Mapping[str, Problem]) -> float:
@@ -84,3 +91,40 @@ def guess_seconds(batches: Iterable[Batch], problems: Mapping[str, Problem]) -> 
     return total + sum(
         8.0 * problems[d].width ** 3 / 1e10 + len(problems[d].source) * problems[d].width ** 2 / 1e10 for d, _ in bases
     )
+
+
+class Handout:
+    """Hands out the missing parts of batches, one claim a batch, so that two processes share the work."""
+
+    def __init__(
+        self, store: ResultStore, batches: list[Batch], problems: dict[str, Problem], limit: int, given_up: set[str]
+    ) -> None:
+        self.store, self.batches, self.problems, self.limit, self.given_up = store, batches, problems, limit, given_up
+        self.taken: list[Batch] = []
+        self._open: dict[str, set[str]] = {}
+
+    def pieces(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            if not self._missing(batch):
+                continue
+            if not self.store.claim(batch.id):
+                self.taken.append(batch)
+                continue
+            self.store.refresh()  # another process may have finished it just before the claim
+            parts = [p for part in self._missing(batch) for p in split(part, self.problems[part.data], self.limit)]
+            self._open[batch.id] = {p.id for p in parts}
+            if not parts:
+                self.store.release(batch.id)
+            yield from parts
+
+    def _missing(self, batch: Batch) -> list[Batch]:
+        done = self.store.finished
+        return list(missing(batch, done | self.given_up if self.given_up else done))
+
+    def done(self, part: Batch) -> None:
+        """Release the claim when its last part is on disk."""
+        for claimed, parts in list(self._open.items()):
+            parts.discard(part.id)
+            if not parts:
+                self.store.release(claimed)
+                del self._open[claimed]

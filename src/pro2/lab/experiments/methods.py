@@ -21,10 +21,9 @@ from pro2.estimators.projection import Projection
 from pro2.lab.baselines import BASELINES
 from pro2.lab.experiments.ablation import Ablated
 from pro2.lab.experiments.evaluate import Draws, Space, evaluate
-from pro2.lab.experiments.features import Features
 from pro2.lab.experiments.parsing import suggest
 from pro2.lab.experiments.plan import MethodSpec
-from pro2.lab.experiments.probes import PROBE_DEFAULTS, is_affine, probe_heads, probe_measures
+from pro2.lab.experiments.probes import PROBE_DEFAULTS, Features, is_affine, probe_heads, probe_measures
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch, Setting
 from pro2.linalg.moments import host

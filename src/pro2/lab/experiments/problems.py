@@ -7,12 +7,13 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pro2.lab.baselines.source import Source
+from pro2.lab.baselines.scaled import Source
 from pro2.lab.datasets.shog import Shog, make_shog
 from pro2.lab.experiments.parsing import suggest
 from pro2.lab.experiments.plan import DataSpec
@@ -40,8 +41,8 @@ class Problem:
         Class codes; `classes` holds the labels they stand for.
     source : row numbers
     targets : mapping of name to row numbers
-    digest : str
-        Content of embeddings, codes, source rows and groups.
+    content : str
+        Digest of the embeddings.
     heads : mapping of target name to (D,) array
         Best directions where they are known in closed form.
     groups : integer array (N,) or None
@@ -56,11 +57,19 @@ class Problem:
     classes: tuple[Any, ...]
     source: np.ndarray
     targets: Mapping[str, np.ndarray]
-    digest: str
+    content: str
     heads: Mapping[str, np.ndarray] = field(default_factory=dict)
     groups: np.ndarray | None = None
     device: str | None = None
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of embeddings, codes, source rows and groups."""
+        state = hashlib.sha256(self.content.encode())
+        for array in (self.y, self.source, *(() if self.groups is None else (self.groups,))):
+            state.update(array.astype("<i8").tobytes())
+        return state.hexdigest()[:32]
 
     @property
     def width(self) -> int:
@@ -162,7 +171,7 @@ def problem_of(spec: DataSpec, table: EmbeddingTable) -> Problem:
     _check_rows(spec, y, source, targets, classes)
     X = np.ascontiguousarray(table.embeddings, dtype=np.float32)
     groups = None if group is None else y * len(table) + np.unique(group, return_inverse=True)[1]
-    return make_problem(spec.name, X, y, tuple(classes.tolist()), source, targets, content, groups=groups)
+    return Problem(spec.name, X, y, tuple(classes.tolist()), source, targets, content, groups=groups)
 
 
 def _parts(
@@ -181,25 +190,6 @@ def _parts(
     if spec.domain:
         pool = pool[labelled(table.column(spec.domain))[1][known[pool]]]
     return source, pool, {name: places(expression) for name, expression in spec.targets}
-
-
-def make_problem(
-    name: str,
-    X: np.ndarray,
-    y: np.ndarray,
-    classes: tuple[Any, ...],
-    source: np.ndarray,
-    targets: Mapping[str, np.ndarray],
-    content: str,
-    heads: Mapping[str, np.ndarray] | None = None,
-    groups: np.ndarray | None = None,
-) -> Problem:
-    """Seal arrays into a problem; `content` is the digest of the embeddings."""
-    state = hashlib.sha256(content.encode())
-    for array in (y, source, *(() if groups is None else (groups,))):
-        state.update(array.astype("<i8").tobytes())
-    digest = state.hexdigest()[:32]
-    return Problem(name, X, y, classes, source, dict(targets), digest, dict(heads or {}), groups)
 
 
 def _rows(table: EmbeddingTable, expression: str) -> np.ndarray:
@@ -267,6 +257,5 @@ def _generate(spec: DataSpec) -> Problem:
     y = np.concatenate([labels for _, labels in drawn]).astype(np.int64)
     rows = {name: np.arange(end - n, end) for name, n, end in zip(names, counts, np.cumsum(counts))}
     heads = {name: shog.head(name)[0] for name in shog.targets}
-    return make_problem(
-        spec.name, X, y, (0, 1), rows.pop("source"), rows, hashlib.sha256(X.tobytes()).hexdigest(), heads
-    )
+    content = hashlib.sha256(X.tobytes()).hexdigest()
+    return Problem(spec.name, X, y, (0, 1), rows.pop("source"), rows, content, heads)

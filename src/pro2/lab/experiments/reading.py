@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from pro2.extras import imported
+
 # A plan is a page of text; these are far above any real one and far below what could hurt.
 MOST_BYTES = 64 * 2**10
 MOST_NESTED = 64  # parts of a key, or brackets inside each other: what is deeper is quadratic to read
@@ -58,10 +60,7 @@ def _nesting(text: str) -> int:
 
 
 def _yaml(path: Path, text: str) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ImportError("a YAML plan needs PyYAML: pip install pyyaml (TOML plans need nothing)") from error
+    yaml = imported("yaml", "a YAML plan needs PyYAML: pip install pyyaml (TOML plans need nothing)")
     try:
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError(f"plan {path.name} uses a YAML alias (*name); write the values out")

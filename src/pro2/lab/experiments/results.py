@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pro2.atomic import sync_folder
+from pro2.atomic import FULL, sync_folder
 
 _MAGIC = b"PRO2"
 _HEADER = struct.Struct("<4sII")
@@ -237,7 +237,7 @@ def _place(batch: str) -> int:
 
 
 def _unwritable(folder: Path, error: OSError) -> OSError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    full = error.errno in FULL
     reason = "the disk is full" if full else (error.strerror or str(error))
     return OSError(
         f"cannot write results to {folder}: {reason}; everything finished before is kept. "

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pro2.lab.experiments.engines import Engine, Outcome, available_cores, make_engine
-from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.handout import Handout
-from pro2.lab.experiments.memory import batch_bytes, data_bytes, guess_seconds, needed_bytes
+from pro2.cluster import available_cores
+from pro2.extras import imported
+from pro2.lab.experiments.engines import Engine, Outcome, make_engine
+from pro2.lab.experiments.expand import expand, recipe
+from pro2.lab.experiments.memory import Handout, batch_bytes, batch_limit, data_bytes, guess_seconds
 from pro2.lab.experiments.methods import check_methods, find_method
 from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.progress import Estimate, Progress, SweepSummary
-from pro2.lab.experiments.recipe import recipe
 from pro2.lab.experiments.results import Failure, ResultStore
 from pro2.lab.experiments.runs import Batch, Skip, missing
 from pro2.lab.experiments.view import FAILURES, SUMMARY, require_pyarrow, write_json, write_view
@@ -76,7 +76,7 @@ def run_sweep(
 
         runner = make_engine(engine, problems, n_workers, address, compiled=_is_long(batches, problems))
         try:
-            limit = _limit(batches, problems, runner.n_workers, memory)
+            limit = batch_limit(batches, problems, runner.n_workers, memory)
             _run_all(store, batches, problems, runner, limit, retry, report)
         finally:
             runner.close()
@@ -122,12 +122,9 @@ def _keys(batches: list[Batch]) -> set[str]:
 def _checked_device(device: str | None) -> str | None:
     if device is None:
         return None
-    try:
-        import torch
+    torch = imported("torch", f"device {device!r} needs PyTorch: pip install 'pro2[torch]'")
+    from pro2.embed.pytorch import choose_device
 
-        from pro2.embed.pytorch import choose_device
-    except ImportError as error:
-        raise ImportError(f"device {device!r} needs PyTorch: pip install 'pro2[torch]'") from error
     chosen = choose_device(device)
     torch.linalg.qr(torch.ones((1, 1), device=chosen))  # PyTorch's linear algebra loads once, and not from two threads
     return chosen
@@ -137,17 +134,6 @@ def _is_long(batches: list[Batch], problems: dict[str, Problem]) -> bool:
     """Whether the plan as a whole pays for a compiled solver: a part of it that is left over is solved alike."""
     sizes = ((b.shots * problems[b.data].n_classes) ** 2 for b in batches)
     return sum(b.n_runs * size for b, size in zip(batches, sizes)) >= kernels.LONG
-
-
-def _limit(batches: list[Batch], problems: dict[str, Problem], n_workers: int, memory: int) -> int:
-    """Bytes that one batch may take."""
-    needed = needed_bytes(batches, problems, n_workers)
-    if needed > memory:
-        raise ValueError(
-            f"memory of {memory / 2**20:.0f} MiB is too little: data and one seed on each of {n_workers} workers need "
-            f"{needed / 2**20:.0f} MiB; give it more memory or fewer workers"
-        )
-    return (memory - data_bytes(problems)) // n_workers
 
 
 def _run_all(

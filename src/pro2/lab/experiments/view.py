@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pro2.atomic import atomic_write
+from pro2.extras import imported
 from pro2.lab.experiments.results import ResultStore
 from pro2.lab.experiments.runs import Batch
 
@@ -44,12 +45,7 @@ COLUMNS = {
 
 def require_pyarrow() -> Any:
     """pyarrow with its parquet module, or an error that names the extra."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("the results file is Parquet and needs pyarrow: pip install 'pro2[report]'") from error
-    return pyarrow
+    return imported("pyarrow", "the results file is Parquet and needs pyarrow: pip install 'pro2[report]'", "parquet")
 
 
 def write_view(store: ResultStore, batches: Iterable[Batch]) -> Path:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pro2.extras import imported
+
 # Okabe & Ito (2008), darkest first; yellow is left out because it vanishes on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#6A4C93", "#7A7A7A")
 MARKERS = "osD^vPX*"
@@ -44,11 +46,7 @@ _STYLE = {
 
 def require_matplotlib() -> Any:
     """matplotlib without a display, or an error that names the extra."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'pro2[report]'") from error
-    return matplotlib
+    return imported("matplotlib", "figures need matplotlib: pip install 'pro2[report]'")
 
 
 @contextmanager

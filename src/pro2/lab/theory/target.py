@@ -14,6 +14,7 @@ from pro2.atomic import atomic_write
 from pro2.estimators.evaluation import Estimate, wilson
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
+from pro2.extras import imported
 from pro2.lab.theory.bounds import moments_severity
 from pro2.linalg.moments import host
 from pro2.linalg.probes import loo_path
@@ -171,11 +172,8 @@ def _expected(curve: Any, have: int) -> dict[int, Estimate]:
 
 def plot_diagnosis(found: Diagnosis, path: str | PathLike[str], force: bool = False) -> Path:
     """Three panels: severity, features, labels. The suffix chooses the format (.png, .svg, .pdf)."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Figures need matplotlib: pip install 'pro2[report]'") from error
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    library = imported("matplotlib", "Figures need matplotlib: pip install 'pro2[report]'", "figure")
+    figure = library.figure.Figure(figsize=(11, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     _plot_severity(left, found)
     middle.errorbar(found.n_features, found.loo_loss, found.loo_stderr, marker="o", capsize=2)
