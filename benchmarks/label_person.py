@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.embed.sources import open_images
+from pro2.embed.lists import open_images
 from pro2.label.pool import Pool, by_id
 from pro2.label.server import open_page
 from pro2.label.session import Settings

@@ -206,7 +206,7 @@ def test_lists_columns_skipping_and_options(tiny: str, many: Path, tmp_path: Pat
         ([".", "--backbone", "onnx:gone.onnx"], "there is no file gone.onnx"),
         ([".", "--batch-size", "many"], "--batch-size many is not a size"),
         ([], "either a folder or list"),
-        (["--dataset", "waterbirds"], "--root DIR"),
+        (["--dataset", "waterbirds"], "needs --root, the folder that holds it"),
     ],
 )
 def test_mistakes_are_one_line(tiny: str, tmp_path: Path, arguments: list[str], message: str) -> None:

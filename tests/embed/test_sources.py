@@ -252,7 +252,7 @@ def test_a_data_set_of_the_package(real_data: Path) -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="does not exist"):
         open_images("does-not-exist")
-    with pytest.raises(ValueError, match="--root DIR"):
+    with pytest.raises(ValueError, match="needs root="):
         open_dataset("waterbirds", None)
 
 

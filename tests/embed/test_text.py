@@ -128,7 +128,7 @@ def test_mistakes_are_named(tmp_path, lines, message):
 
 
 def test_texts_and_images_are_not_mistaken_for_each_other(tmp_path, make_images, tiny_onnx):
-    from pro2.embed.sources import open_images
+    from pro2.embed.lists import open_images
 
     with pytest.raises(ValueError, match=r"letters@count takes texts, the rows are images; choose one for images"):
         extract(open_images(make_images(2)), Letters().backbone, tmp_path / "t.arrow")

@@ -15,7 +15,7 @@ from pro2.cli.label import writers
 from pro2.cli.main import app
 from pro2.estimators.learning_curve import LearningCurve
 from pro2.report_page import write_report_page
-from pro2.report_page.curve import draw_curve
+from pro2.report_page.page import draw_curve
 from pro2.report_page.rows import doubtful_rows
 
 EVIL = "<script>alert(1)</script>\"'&"

@@ -12,7 +12,7 @@ _NAMES = {
     "list_backbones": "pro2.embed.registry",
     "register_backbone": "pro2.embed.registry",
     "CallableBackbone": "pro2.embed.callable",
-    "open_images": "pro2.embed.sources",
+    "open_images": "pro2.embed.lists",
 }
 
 __all__ = sorted(_NAMES)

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TOLERANCE = 1e-3
 _LARGEST = 1_900_000_000  # one ONNX file holds at most 2 GiB
+
+Run = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(RuntimeError):
@@ -85,13 +87,15 @@ def cache_folder() -> Path:
     return Path(base) / "pro2"
 
 
-def cached_session(module: torch.nn.Module, sample: np.ndarray, identity: str) -> Session:
+def cached_session(module: torch.nn.Module, run: Run, sample: np.ndarray, identity: str) -> Session:
     """A session for `module`, exported and verified on first use.
 
     Parameters
     ----------
     module : torch.nn.Module
         On the CPU, in evaluation mode.
+    run : callable
+        A batch through that module: what the session must repeat.
     sample : ndarray
         One prepared image; its shape and dtype are the graph's input.
     identity : str
@@ -115,7 +119,7 @@ def cached_session(module: torch.nn.Module, sample: np.ndarray, identity: str) -
         fresh = Path(file.name)
         export(module, sample, fresh)
         try:
-            record["relative_difference"] = verify(module, Session(fresh), sample)
+            record["relative_difference"] = verify(run, Session(fresh), sample)
         except ValueError as error:
             raise ExportError(str(error)) from error
         record["digest"] = file_digest(fresh)
@@ -158,10 +162,8 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def verify(module: torch.nn.Module, session: Session, sample: np.ndarray) -> float:
+def verify(run: Run, session: Session, sample: np.ndarray) -> float:
     """Largest difference to PyTorch relative to the row's largest feature, over noise and a flat image."""
-    from pro2.embed.pytorch import run_module
-
     rng = np.random.default_rng(0)
     worst = 0.0
     for rows in (1, 3):
@@ -170,7 +172,7 @@ def verify(module: torch.nn.Module, session: Session, sample: np.ndarray) -> flo
         else:
             batch = rng.standard_normal((rows, *sample.shape)).astype(sample.dtype)
         batch[0] = sample
-        expected, found = run_module(module, batch, "cpu"), session.run(batch)
+        expected, found = run(batch), session.run(batch)
         if expected.shape != found.shape:
             raise ExportError(f"the exported graph gives shape {found.shape}, PyTorch {expected.shape}")
         scale = np.abs(expected).max(axis=1, keepdims=True) + np.finfo(np.float32).tiny

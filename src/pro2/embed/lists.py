@@ -1,4 +1,4 @@
-"""Lists of images or texts (CSV, TSV, Parquet) and Hugging Face data sets on disk; no library of theirs is needed."""
+"""Where images come from: folders, lists (CSV, TSV, Parquet), and Hugging Face data sets on disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,46 @@ from typing import Any
 import numpy as np
 
 from pro2.embed.images import ImageError
-from pro2.embed.sources import FileImages, Images, text_array
+from pro2.embed.sources import FileImages, Images, open_folder, text_array
 from pro2.tables.arrow import open_ipc
 from pro2.tables.columns import check_unique, objects
 from pro2.tables.csv_files import read_columns
 from pro2.tables.frames import saved_files
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "img_filename", "img")
+
+
+def open_images(
+    source: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+    follow_links: bool = False,
+) -> Images:
+    """Open whatever holds images.
+
+    Parameters
+    ----------
+    source : path
+        A folder (class sub-folders become the column `label`; train/val/test folders above them the column `split`),
+        a `.csv`, `.tsv` or `.parquet` list, or a Hugging Face data set saved with `save_to_disk`.
+    root : path, optional
+        The folder that a list's paths are relative to; by default the list's own.
+    path_column : str, optional
+        The list's column with paths or the data set's column with images, when it has an unusual name.
+    follow_links : bool
+        Accept symbolic links that lead out of the root.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; expected a folder of images or a .csv, .tsv or .parquet list")
+    if path.is_file():
+        return open_list(path, root, path_column, follow_links)
+    if root is not None:
+        raise ValueError("root= goes with a list; a folder of images is its own root")
+    if (path / "dataset_dict.json").exists() or (path / "dataset_info.json").exists():
+        return open_saved_dataset(path, path_column)
+    return open_folder(path, follow_links)
 
 
 def open_list(

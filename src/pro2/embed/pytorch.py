@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pro2.embed.cpu_engine import ExportError, cached_session, export
 from pro2.embed.images import crop_square
 from pro2.embed.spec import Image, Preprocessing, Spec, check_choice
 
@@ -107,17 +109,13 @@ class TorchBackbone:
 
     def write_onnx(self, path: str | PathLike[str]) -> None:
         """The network as one ONNX file, from prepared images to (n, width) with any n; for deployment."""
-        from pro2.embed.cpu_engine import export
-
         export(self._module.to("cpu"), self.prepare(_grey_image()), Path(path))
         self._module.to(self.device)
 
     def _export(self, runtime: str) -> Any:
-        from pro2.embed.cpu_engine import ExportError, cached_session
-
         try:
-            blank = self.prepare(_grey_image())
-            return cached_session(self._module, blank, f"{self.spec.name} {self.weights}")
+            run = partial(run_module, self._module, device="cpu")
+            return cached_session(self._module, run, self.prepare(_grey_image()), f"{self.spec.name} {self.weights}")
         except (ImportError, ExportError) as error:
             if runtime == "onnxruntime":
                 raise

@@ -1,7 +1,4 @@
-"""Where images come from: a folder, a CSV or Parquet list, a data set of the package, a Hugging Face data set on disk.
-
-All become one thing: rows with an id, a place to read bytes from, and columns.
-"""
+"""What images are to the pipeline: rows with an id, a place to read bytes from, and columns; and folders of them."""
 
 from __future__ import annotations
 
@@ -125,44 +122,8 @@ def list_digest(images: Images, rows: range | None = None, stamps: bool = False)
     return "sha256:" + digest.hexdigest()
 
 
-def open_images(
-    source: str | os.PathLike[str],
-    *,
-    root: str | os.PathLike[str] | None = None,
-    path_column: str | None = None,
-    follow_links: bool = False,
-) -> Images:
-    """Open whatever holds images.
-
-    Parameters
-    ----------
-    source : path
-        A folder (class sub-folders become the column `label`; train/val/test folders above them the column `split`),
-        a `.csv`, `.tsv` or `.parquet` list, or a Hugging Face data set saved with `save_to_disk`.
-    root : path, optional
-        The folder that a list's paths are relative to; by default the list's own.
-    path_column : str, optional
-        The list's column with paths or the data set's column with images, when it has an unusual name.
-    follow_links : bool
-        Accept symbolic links that lead out of the root.
-    """
-    path = Path(source)
-    if not path.exists():
-        raise ValueError(f"{path} does not exist; expected a folder of images or a .csv, .tsv or .parquet list")
-    if path.is_file():
-        from pro2.embed.lists import open_list
-
-        return open_list(path, root, path_column, follow_links)
-    if root is not None:
-        raise ValueError("root= goes with a list; a folder of images is its own root")
-    if (path / "dataset_dict.json").exists() or (path / "dataset_info.json").exists():
-        from pro2.embed.lists import open_saved_dataset
-
-        return open_saved_dataset(path, path_column)
-    return _of_folder(path, follow_links)
-
-
-def _of_folder(folder: Path, follow_links: bool) -> FileImages:
+def open_folder(folder: Path, follow_links: bool) -> FileImages:
+    """All images in a folder and below it."""
     paths = sorted(_walk(folder))
     if not paths:
         kinds = ", ".join(sorted(SUFFIXES)[:8])

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pro2.embed.extract import Progress, extract
+from pro2.embed.lists import open_images
 from pro2.embed.registry import create_backbone
-from pro2.embed.sources import open_images
 from pro2.estimators import ProjectAndProbe
 from pro2.lab.report.tables import write_csv
 from pro2.label.pool import Pool, by_id

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pro2.embed.extract import Progress, extract
+from pro2.embed.lists import open_images
 from pro2.embed.registry import create_backbone
-from pro2.embed.sources import FileImages, open_images
+from pro2.embed.sources import FileImages
 from pro2.embed.text import BACKBONE as TEXT_BACKBONE
 from pro2.embed.text import open_texts
 from pro2.label.pool import Pool, by_id

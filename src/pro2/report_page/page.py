@@ -64,10 +64,10 @@ def _curve(report: AdaptationReport) -> str:
     text = (
         f"With twice the labels, {2 * now:.0f} per class, expect {curve.accuracy_at(2 * now):.1%} ± {curve.spread:.1%}."
     )
-    return _section("What more labels would bring", f"<figure>{_drawn(curve)}</figure><p>{escape(text)}</p>")
+    return _section("What more labels would bring", f"<figure>{draw_curve(curve)}</figure><p>{escape(text)}</p>")
 
 
-def _drawn(curve: LearningCurve) -> str:
+def draw_curve(curve: LearningCurve) -> str:
     """The learning curve as SVG, by hand: a page needs no plotting library for one line.
 
     Accuracy against labels per class, measured points with their 95% intervals and the fitted curve.

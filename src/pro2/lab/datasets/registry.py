@@ -64,7 +64,7 @@ def load_dataset(name: str, root: str | PathLike[str]) -> ImageList:
 def open_dataset(name: str, root: str | PathLike[str] | None, follow_links: bool = False) -> FileImages:
     """The same, ready for `pro2.embed.extract`."""
     if root is None:
-        raise ValueError(f"dataset {name!r} needs root=, the folder that holds it (--root DIR)")
+        raise ValueError(f"dataset {name!r} needs root=, the folder that holds it")
     found = load_dataset(name, root)
     return FileImages(found.root, list(found.paths), text_array(found.ids), dict(found.columns), follow_links)
 

@@ -84,7 +84,7 @@ def read_view(folder: str | Path) -> Any:
     """The results of a sweep folder as a pyarrow Table."""
     pa, path = require_pyarrow(), Path(folder) / RESULTS
     if not path.is_file():
-        raise ValueError(f"{str(folder)!r} holds no {RESULTS}; run `pro2 sweep PLAN --out {folder}` first")
+        raise ValueError(f"{str(folder)!r} holds no {RESULTS}: run a sweep into it first")
     try:
         table = pa.parquet.read_table(path)
         # what an older version did not measure is null; what is of another kind is no result of a sweep
