@@ -13,7 +13,7 @@ import typer.core
 _EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on purpose, with a sentence
 _ARGUMENTS = (
     "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|"
-    "new_classes"
+    "new_classes|root"
 )
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")

@@ -148,7 +148,7 @@ def test_a_legend_is_no_wider_than_its_figure(n: int) -> None:
 
 
 def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no results\.parquet; run `pro2 sweep"):
+    with pytest.raises(ValueError, match=r"holds no results\.parquet: run a sweep"):
         write_report(tmp_path)
 
 
