@@ -84,6 +84,24 @@ def test_row_order_does_not_matter(parts, rng):
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-7)
 
 
+@pytest.mark.parametrize("K", [2, 4])
+def test_a_source_of_fewer_rows_than_features_knows_no_coordinates(rng, K):
+    y, family = np.arange(60) % K, pro2.PriorFamily(tolerance=1e9)  # features are damped one by one: not here
+    X = rng.normal(size=(60, 100)) * np.linspace(0.5, 2, 100) + 0.3 * rng.normal(size=(K, 100))[y]
+    source, target, rest = X[:40], X[40:48], X[48:]
+    turn = np.linalg.qr(rng.normal(size=(100, 100)))[0]
+
+    def proba(change, order=slice(None)):
+        model = pro2.ProjectAndProbe(scale="global", priors=family).fit(change(source[order]), y[:40][order])
+        return model.adapt(change(target), y[40:48]).predict_proba(change(rest))
+
+    same = proba(lambda A: A)
+    np.testing.assert_allclose(proba(lambda A: A @ turn), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A[:, ::-1]), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A, slice(None, None, -1)), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A.astype(np.float32)), same, atol=1e-4)
+
+
 def test_partial_fit_equals_fit(parts):
     Xs, ys, *_ = parts
     whole, pieces = pro2.Projection(4).fit(Xs, ys), pro2.Projection(4)

@@ -115,7 +115,8 @@ def test_two_classes_are_a_case_of_many(rng):
     from pro2.linalg.bases import _greedy_discriminants, _inverse
 
     m = Moments.from_arrays(*rows_of(rng))
-    M = _inverse(m.covariance(), 0.1)
+    M, turn = _inverse(m.covariance(), 0.1)
+    assert turn is None
     general = _greedy_discriminants(M, m.between_factor(), 8)
     for a, b in zip(general, krylov_basis(m, 8, 0.1).components):
         assert abs(a @ b) == pytest.approx(1, abs=1e-8)
@@ -147,6 +148,19 @@ def test_rank_deficient_and_constant_features(rng, ridge, K):
     assert 1 <= basis.n_informative <= 4
     np.testing.assert_allclose(basis.components @ basis.components.T, np.eye(12), atol=1e-10)
     assert np.isfinite(basis.scores).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("K", [2, 4])
+def test_with_fewer_rows_than_features_no_direction_leaves_their_span(rng, K, dtype, backend):
+    X, y = rows_of(rng, n=60, D=100, K=K)
+    X = X.astype(dtype)
+    span = np.linalg.svd((X - X.mean(axis=0, dtype=float)).astype(float), full_matrices=False)[2][:59]
+    found = krylov_basis(Moments.from_arrays(to(backend, X)[0], y), 70, 0.3)
+    assert found.n_informative == 59
+    rows = host(found.components)[:59]
+    np.testing.assert_allclose(rows @ span.T @ span, rows, atol=1e-11)
 
 
 def test_badly_scaled_features_stay_finite(rng):

@@ -180,10 +180,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         new = [self._projection(scale) for scale in self._scales()]
         projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
         self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
-        self.priors_ = tuple(
-            SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
-            for p, name in zip(projections, self._scales())
-        )
+        self.priors_ = tuple(self._prior(p, name) for p, name in zip(projections, self._scales()))
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
@@ -244,10 +241,13 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _source_priors(self) -> tuple[SourcePrior, ...]:
         """`priors_`; models of version 0.1.0 have none and make it from what they know."""
         if not hasattr(self, "priors_"):
-            p, scale = self.projection_, str(self.scale)
-            prior = SourcePrior.from_moments(self.source_moments_, p.scale_, p.components_, self._family, scale)
-            self.priors_ = (prior,)
+            self.priors_ = (self._prior(self.projection_, self.scale),)
         return self.priors_
+
+    def _prior(self, projection: Projection, name: str | None) -> SourcePrior:
+        """Of the features that the source ranks: what merely completes a basis has no rank."""
+        ranked = projection.components_[: max(1, projection.n_informative_), :]
+        return SourcePrior.from_moments(self.source_moments_, projection.scale_, ranked, self._family, str(name))
 
     def _adapt(
         self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any

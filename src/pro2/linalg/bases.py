@@ -12,7 +12,7 @@ from typing import NamedTuple
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import lapack, tridiagonal
-from pro2.linalg.moments import Array, Moments
+from pro2.linalg.moments import Array, Moments, host
 from pro2.linalg.probes import fit_logistic
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
@@ -52,9 +52,7 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
     """
     _check_request(moments, n_components, ridge)
     cov = moments.covariance()
-    M = _inverse(cov, ridge)
-    C = _leading_signals(M, _signal(moments))
-    rows = _lanczos(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
+    rows = _ranked(*_inverse(cov, ridge), _signal(moments), n_components)
     variance = _variance_along(rows, cov)
     informative = _n_moving(variance, cov)
     if informative < n_components:
@@ -116,6 +114,17 @@ def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
         raise ValueError("The source has rows of one class only: a projection needs at least two classes.")
 
 
+def _ranked(M: Array, turn: Array | None, C: Array, n: int) -> Array:
+    """The best directions for class differences C (D, r), n of them or fewer if exhausted; M is in coordinates `turn`."""
+    xp = array_namespace(C)
+    if turn is not None:
+        return _ranked(M, None, xp.matrix_transpose(turn) @ C, min(n, turn.shape[1])) @ xp.matrix_transpose(turn)
+    if n == 0:  # nothing moves
+        return M
+    C = _leading_signals(M, C)
+    return _lanczos(M, C[:, 0], n) if C.shape[1] == 1 else _greedy_discriminants(M, C, n)
+
+
 def _signal(moments: Moments) -> Array:
     """C (D, r) whose columns span the class differences: one column for two classes, K otherwise."""
     C = moments.between_factor()
@@ -136,22 +145,26 @@ def _leading_signals(M: Array, C: Array) -> Array:
     return C @ xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -MOST_SIGNALS:]
 
 
-def _inverse(cov: Array, ridge: float) -> Array:
-    """(cov + ridge * mean variance * I)^-1, or the pseudo-inverse when ridge is 0."""
+def _inverse(cov: Array, ridge: float) -> tuple[Array, Array | None]:
+    """(cov + ridge * mean variance * I)^-1, and the coordinates (D, r) it is in: None for those of the features.
+
+    Where the source stands still in some directions they are those in which it moves. No signal lies in the others, but
+    each product would make more of what rounding leaves there.
+    """
     xp = array_namespace(cov)
-    D = cov.shape[0]
-    if ridge == 0:
-        values, vectors = xp.linalg.eigh(cov)
-        keep = values > D * xp.finfo(cov.dtype).eps * xp.max(xp.abs(values))
-        weight = xp.where(keep, 1.0 / xp.where(keep, values, xp.ones_like(values)), xp.zeros_like(values))
-        return (vectors * weight) @ xp.matrix_transpose(vectors)
-    level = ridge * xp.sum(xp.linalg.diagonal(cov)) / D
-    level = xp.where(level > 0, level, xp.ones_like(level))  # constant embeddings: any level gives the empty basis
-    fast = lapack.spd_inverse(cov, float(level)) if lapack.serves(cov) else None
-    if fast is not None:
-        return fast
-    M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
-    return 0.5 * (M + xp.matrix_transpose(M))
+    D, eps = cov.shape[0], float(xp.finfo(cov.dtype).eps)
+    level = float(ridge * xp.sum(xp.linalg.diagonal(cov))) / D
+    still = float(_silent_variance(cov))
+    if level > still and not lapack.is_singular(host(cov), still):
+        fast = lapack.spd_inverse(cov, level) if lapack.serves(cov) else None
+        if fast is not None:
+            return fast, None
+        M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
+        return 0.5 * (M + xp.matrix_transpose(M)), None
+    values, vectors = xp.linalg.eigh(cov)
+    n_still = int(xp.sum(xp.astype(values <= max(still, D * eps * float(values[-1])), xp.int64)))
+    inverse = 1.0 / (values[n_still:] + level)
+    return inverse[:, None] * xp.eye(D - n_still, dtype=cov.dtype, device=device(cov)), vectors[:, n_still:]
 
 
 def _lanczos(M: Array, b: Array, n: int) -> Array:

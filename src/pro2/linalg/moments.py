@@ -199,10 +199,11 @@ def _block_moments(
 ) -> tuple[Array, Array, Array]:
     """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
     rows, weight = X[part, :], None if weight is None else weight[part]
-    vanish = weight is not None and bool(xp.any((weight > 0) & (weight < TINY)))
+    # rows that cannot fill the space leave directions in which nothing moves: rounding must not fill them
+    wide = rows.shape[0] <= rows.shape[1] or (weight is not None and bool(xp.any((weight > 0) & (weight < TINY))))
     # the sums show every row that is not finite, at a price that does not grow with the rows
     with np.errstate(over="ignore", invalid="ignore"):
-        for dtype in dict.fromkeys((xp.float64 if vanish else _product_dtype(xp, X.dtype), xp.float64)):
+        for dtype in dict.fromkeys((xp.float64 if wide else _product_dtype(xp, X.dtype), xp.float64)):
             sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums
