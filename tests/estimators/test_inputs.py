@@ -115,6 +115,8 @@ class TestLibraries:
         )
         probe = Probe(l2=0.1).fit(Xs, ys)
         np.testing.assert_allclose(np.asarray(probe.predict_proba(T)), probe.predict_proba(X))
+        chosen = [Probe().fit(few, rows[3][:24], X_val=X[24:], y_val=rows[3][24:]) for few in (X[:24], T[:24])]
+        np.testing.assert_allclose(np.asarray(chosen[1].coef_), chosen[0].coef_, atol=1e-9)
         model = ProjectAndProbe().fit(Xs, ys)
         np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
 

@@ -28,7 +28,9 @@ def test_it_is_scikit_learns_problem(K, class_weight):
     if class_weight is not None and K > 2:
         class_weight = class_weight if isinstance(class_weight, str) else {**class_weight, 2: 1.0, 3: 1.0}
     ours = Probe(l2=0.05, n_features=5, class_weight=class_weight).fit(X, y, w)
-    total = w * (1.0 if class_weight is None else compute_sample_weight(class_weight, y))
+    total = w.copy() if class_weight is None else w * compute_sample_weight(class_weight, y)
+    if class_weight == "balanced":  # by weight
+        total = w / np.bincount(y, w)[y]
     theirs = LogisticRegression(C=1 / (0.05 * total.sum()), tol=1e-10, max_iter=5000).fit(X, y, total)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
     assert ours.kkt_ <= 1e-9
@@ -71,8 +73,6 @@ def test_weights_are_repetitions_also_in_the_choice(options):
     w = np.random.default_rng(0).integers(0, 3, 20)
     w[:4] = 1
     at = np.repeat(np.arange(20), w)
-    if "class_weight" in options:  # which counts rows, not weights, as in scikit-learn
-        w, at = np.ones(20), np.arange(20)
     a, b = Probe(**options).fit(X, y, w.astype(float)), Probe(**options).fit(X[at], y[at])
     assert a.n_features_ == b.n_features_
     np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
@@ -138,6 +138,9 @@ def test_prior_means_that_are_none_are_refused(prior):
         ({"fit": {"X_val": np.ones((2, 5))}}, "give both or neither"),
         ({"fit": {"sample_weight": np.ones(3)}}, "sample_weight has shape"),
         ({"fit": {"sample_weight": -np.ones(80)}}, "sample_weight must be"),
+        ({"fit": {"sample_weight": ["a"] * 80}}, "sample_weight cannot be used"),
+        ({"class_weight": {0: -1, 1: 1}}, "class_weight must be"),
+        ({"class_weight": {0: np.nan, 1: 1}}, "class_weight must be"),
     ],
 )
 def test_mistakes_are_explained(change, message):

@@ -81,12 +81,12 @@ class Probe(AffineMixin, BaseEstimator):
         self.classes_ = check_classes(y)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
+                f"y has one class only {self.classes_.tolist()}: label at least one row of another class, or use "
                 "ProjectAndProbe.adapt, which knows the other classes from the source."
             )
         codes = beside(encode(y, self.classes_.tolist())[1], X)
         weight = self._weights(y, X, sample_weight)
-        val = self._validation(X_val, y_val)
+        val = self._validation(X_val, y_val, X)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
         prior = self._prior_mean(prior_mean, X)
         if self.solver == "adamw":
@@ -145,16 +145,20 @@ class Probe(AffineMixin, BaseEstimator):
         weight = check_weight(sample_weight, X)
         if self.class_weight is None:
             return weight
-        by_class = compute_sample_weight(self.class_weight, y)
-        by_class = array_namespace(X).asarray(by_class, dtype=X.dtype, device=device(X))
-        return by_class if weight is None else weight * by_class
+        rows = np.ones(len(y)) if weight is None else host(weight)
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            # by weight, not by number of rows: a weight is a repetition here, too
+            code = np.searchsorted(self.classes_, y)
+            total = np.bincount(code, rows)
+            return check_weight(rows / np.where(total > 0, total, 1.0)[code], X)
+        return check_weight(rows * compute_sample_weight(self.class_weight, y), X, "class_weight")
 
-    def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
+    def _validation(self, X_val: Any, y_val: Any, X: Array) -> tuple[Array, Array] | None:
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val go together: give both or neither.")
         if X_val is None:
             return None
-        X_val = check_X(self, X_val, reset=False, name="X_val")
+        X_val = beside(check_X(self, X_val, reset=False, name="X_val"), X)
         y_val = check_labels(y_val, X_val.shape[0], "y_val")
         return X_val, beside(encode(y_val, self.classes_.tolist())[1], X_val)
 

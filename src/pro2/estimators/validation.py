@@ -105,17 +105,18 @@ def _check_width(estimator: Any, found: int, name: str) -> None:
         )
 
 
-def check_weight(sample_weight: Any, like: Array) -> Array | None:
+def check_weight(sample_weight: Any, like: Array, name: str = "sample_weight") -> Array | None:
     """sample_weight in the namespace of X, one finite non-negative number per row, not all zero."""
     if sample_weight is None:
         return None
     xp = array_namespace(like)
-    values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
+    with _naming(name):
+        values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
     w = xp.asarray(values, dtype=xp.float64, device=device(like))
     if w.ndim != 1 or w.shape[0] != like.shape[0]:
-        raise ValueError(f"sample_weight has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
+        raise ValueError(f"{name} has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
     if not bool(xp.all(xp.isfinite(w))) or bool(xp.any(w < 0)) or not bool(xp.any(w > 0)):
-        raise ValueError("sample_weight must be finite, non-negative and not zero for every row.")
+        raise ValueError(f"{name} must be finite, non-negative and not zero for every row.")
     if bool(xp.any((w > WEIGHTS[1]) | ((w > 0) & (w < WEIGHTS[0])))):
-        raise ValueError(f"sample_weight must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
+        raise ValueError(f"{name} must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
     return w
