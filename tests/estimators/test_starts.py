@@ -47,6 +47,18 @@ class TestMoments:
             np.testing.assert_allclose(model.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
             np.testing.assert_allclose(model.adapt(*few).coef_, whole.adapt(*few).coef_, atol=1e-6)
 
+    def test_a_class_without_rows_lies_nowhere_in_particular(self):
+        """It once lay at the origin, however far that was from all rows, and as common as a millionth."""
+        X, y = rows(4, 600)
+        few, names = rows(4, 20, seed=1)
+        found = []
+        for offset in (0.0, 1e3):
+            moments = SourceMoments.from_arrays(X + offset, y, sample_weight=y != "cat")
+            adapted = ProjectAndProbe.from_moments(moments).adapt(few + offset, names)
+            found.append(adapted.predict_proba(few + offset))
+            assert adapted.score(few + offset, names) > 0.9
+        np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
     def test_a_saved_model_adapts_alike(self, case, tmp_path):
         _, (X, y), few, _ = case
         moments = SourceMoments.load(SourceMoments.from_arrays(X, y).save(tmp_path / "a.moments"))

@@ -92,7 +92,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): a bank needs at least two over all targets."
+                f"y has one class only {self.classes_.tolist()}: a bank needs at least two over all targets."
             )
         if isinstance(ids, int):
             self.targets_, which = np.arange(ids), None  # equal targets one after the other need no sorting

@@ -41,14 +41,12 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         X = check_X(self, X, reset=True)
         y = check_labels(y, X.shape[0])
         weight = check_weight(sample_weight, X)
-        source, target = _split_domains(sample_domain, X.shape[0])
+        source, target = _split_domains(sample_domain, X.shape[0], weight)
         self.classes_ = check_classes(y[source])
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): a source needs rows of at least two classes."
-            )
+            raise ValueError(f"y has one class only {self.classes_.tolist()}: a source needs rows of at least two.")
         _, codes = encode(y[source], self.classes_.tolist())
-        Xs = X if target is None else take_rows(X, source)
+        Xs = X if len(source) == X.shape[0] else take_rows(X, source)
         coef, intercept = self._fit_source(Xs, beside(codes, X), take_rows(weight, source))
         self._set_head(coef, intercept)
         if target is None:
@@ -121,19 +119,23 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     return classes
 
 
-def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Row indices of source and target; the target is None when no domain is given or all rows are source."""
+def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Row indices of source and target; the target is None when no domain is given or all rows are source.
+
+    Source rows of weight 0 are absent, and so are their classes.
+    """
+    there = np.ones(n_rows, dtype=bool) if weight is None else host(weight) > 0
     if sample_domain is None:
-        return np.arange(n_rows), None
+        return np.flatnonzero(there), None
     domain = host(sample_domain).reshape(-1)
     if len(domain) != n_rows or domain.dtype.kind not in "iuf" or np.any(domain == 0):
         raise ValueError(
             f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
             f"{len(domain)} entries of type {domain.dtype} for {n_rows} rows."
         )
-    source, target = np.flatnonzero(domain > 0), np.flatnonzero(domain < 0)
+    source, target = np.flatnonzero((domain > 0) & there), np.flatnonzero(domain < 0)
     if not len(source):
-        raise ValueError("sample_domain has no positive entry: the source is needed to learn the projection.")
+        raise ValueError("sample_domain has no positive entry of positive weight: the source is needed to learn from.")
     return source, target if len(target) else None
 
 

@@ -13,7 +13,7 @@ from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
 from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
+from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
@@ -177,6 +177,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
 
     def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
         """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
+        moments = moments.placed()
         new = [self._projection(scale) for scale in self._scales()]
         projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
         self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
@@ -268,8 +269,8 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
 
     def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
         labels = Labels.of(self._units(X), codes, weight)
-        weights = host(self.source_moments_.weight)
-        how = Default(self._source_priors(), weights / weights.sum(), self.label_sampling, self.source_head_)
+        shares = class_shares(host(self.source_moments_.weight))
+        how = Default(self._source_priors(), shares, self.label_sampling, self.source_head_)
         U = None if U is None else self._units(U)
         adapted, head = how.adapt(self.classes_, labels, U)
         adapted.unit_rows_ = self.unit_rows_

@@ -117,11 +117,10 @@ def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
     """
     xp = array_namespace(X)
     P = losses.probabilities(logits)
-    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes)))
+    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes))).placed()
     n = X.shape[0]
     weight = (xp.sum(P, axis=0) + 1.0) * (n / (n + len(classes)))
-    mean = xp.where((found.weight > 0)[:, None], found.mean, found.total_mean())
-    return replace(found, classes=tuple(classes.tolist()), weight=weight, mean=mean)
+    return replace(found, classes=tuple(classes.tolist()), weight=weight)
 
 
 def _unanswered(X: Array, classes: np.ndarray) -> SourceMoments:

@@ -111,11 +111,11 @@ def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
         raise ValueError(f"ridge must be a finite number >= 0, got {ridge}.")
     xp = array_namespace(moments.weight)
     if int(xp.sum(xp.astype(moments.weight > 0, xp.int64))) < 2:
-        raise ValueError("The source has rows of one class only: a projection needs at least two classes.")
+        raise ValueError("y has rows of positive weight of one class only: a projection needs at least two classes.")
 
 
 def _ranked(M: Array, turn: Array | None, C: Array, n: int) -> Array:
-    """The best directions for class differences C (D, r), n of them or fewer if exhausted; M is in coordinates `turn`."""
+    """The best n directions for class differences C (D, r), fewer if exhausted; M is in the coordinates `turn`."""
     xp = array_namespace(C)
     if turn is not None:
         return _ranked(M, None, xp.matrix_transpose(turn) @ C, min(n, turn.shape[1])) @ xp.matrix_transpose(turn)

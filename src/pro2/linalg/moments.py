@@ -90,6 +90,12 @@ class Moments:
         scatter = self.scatter / scale[:, None] / scale[None, :]  # one after the other: their product may underflow
         return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
+    def placed(self) -> Self:
+        """The same moments with classes that have no rows at the mean of all rows: nothing is known of them."""
+        xp = array_namespace(self.mean)
+        mean = xp.where((self.weight > 0)[:, None], self.mean, self.total_mean())
+        return type(self)(self.classes, self.weight, mean, self.scatter)
+
     def __add__(self, other: Moments) -> Self:
         return self.merge(other)
 
@@ -105,7 +111,7 @@ class Moments:
             except TypeError:
                 kinds = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
                 raise TypeError(f"y has labels of types {kinds}: convert them to one, for instance to text.") from None
-            return self._over(classes).merge(other._over(classes))
+            return self.over(classes).merge(other.over(classes))
         xp = array_namespace(self.mean)
         weight = self.weight + other.weight
         safe = xp.where(weight > 0, weight, xp.ones_like(weight))
@@ -117,7 +123,7 @@ class Moments:
         scatter += lapack.product(xp.matrix_transpose(lift), lift)
         return type(self)(self.classes, weight, mean, scatter)
 
-    def _over(self, classes: tuple[Any, ...]) -> Self:
+    def over(self, classes: tuple[Any, ...]) -> Self:
         """The same moments over a larger list of classes; new ones are empty."""
         xp = array_namespace(self.mean)
         zero_w, zero_m = 0.0 * self.weight[:1], 0.0 * self.mean[:1, :]
