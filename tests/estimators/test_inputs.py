@@ -41,6 +41,9 @@ CALLS = {
     "predict_proba": lambda m, a, X, y: a.predict_proba(X),
     "score": lambda m, a, X, y: a.score(X, y),
     "source head": lambda m, a, X, y: m.source_head_.predict(X),
+    "projection": lambda m, a, X, y: m.projection_.transform(X),
+    "bank over a projection": lambda m, a, X, y: ProbeBank(m, l2=0.1).fit(X, y),
+    "suggest_labels": lambda m, a, X, y: pro2.suggest_labels(m, X, 2, a),
 }
 
 
@@ -57,6 +60,34 @@ class TestFeatureNames:
         model.adapt(X[:24], rows[3][:24], X_unlabeled=X)
         model.adapt(X[:24], rows[3][:24], X_val=X[24:], y_val=rows[3][24:])
         model.adapt_unlabeled(X).predict(X)
+        model.projection_.transform(X)
+        ProbeBank(model, l2=0.1).fit(X, rows[3]).predict(X)
+        pro2.suggest_labels(model, X, 2, adapted, X_labeled=X)
+
+    @pytest.mark.parametrize("other", ["tensor", "moments"])
+    def test_a_fit_without_names_forgets_those_of_the_fit_before(self, rows, other):
+        torch = pytest.importorskip("torch")
+        Xs, ys, X, _ = rows
+        for model in (ProjectAndProbe().fit(frame(Xs), ys), Projection().fit(frame(Xs), ys)):
+            if other == "tensor":
+                model.fit(torch.from_numpy(Xs), ys)
+            else:
+                model.fit_moments(pro2.SourceMoments.from_arrays(Xs, ys))
+            assert not hasattr(model, "feature_names_in_")
+            (model.transform if isinstance(model, Projection) else model.predict)(X)
+
+    @pytest.mark.parametrize("options", [{}, {"n_features": 3}])
+    def test_frames_that_transformers_are_told_to_return_stay_outside(self, rows, options):
+        from sklearn import config_context
+
+        Xs, ys, X, y = rows
+        plain = ProjectAndProbe(**options).fit(Xs, ys)
+        with config_context(transform_output="pandas"):
+            model = ProjectAndProbe(**options).fit(Xs, ys)
+            np.testing.assert_array_equal(model.adapt(X[:24], y[:24]).coef_, plain.adapt(X[:24], y[:24]).coef_)
+            bank = ProbeBank(model, l2=0.1).fit(X, y)
+            assert isinstance(bank.predict_proba(X), np.ndarray)
+            assert isinstance(model.projection_.transform(X), pd.DataFrame)
 
     @pytest.mark.parametrize("name", CALLS)
     def test_columns_in_another_order_are_refused(self, named, rows, name):

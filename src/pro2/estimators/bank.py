@@ -10,11 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.projection import Projection
+from pro2.estimators.validation import beside, check_width, check_X
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import fit_logistic, loo_penalties
@@ -131,9 +132,11 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         return type(self)(self.projection, self.l2, self.n_features)
 
     def _features(self, X: Any, reset: bool) -> Array:
+        inner = getattr(self.projection, "projection_", self.projection)
+        if inner is not None and reset and hasattr(X, "columns"):  # a frame: its names must be those of the projection
+            validate_data(inner, X, reset=False, skip_check_array=True)
         X = check_X(self, X, reset=reset)
-        if self.projection is not None:
-            X = getattr(self.projection, "projection_", self.projection).transform(X)
+        X = X if inner is None else _projected(inner, X)
         d = X.shape[1] if self.n_features is None else self.n_features
         if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= X.shape[1]:
             raise ValueError(f"n_features must be in 1..{X.shape[1]} (the projected width), got {d!r}.")
@@ -205,6 +208,18 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             each = [loo_penalties(Zb, yb, penalties, n_classes=K, sample_weight=wb, prior_mean=c) for c in centres]
             heads, offsets, loss = (xp.concat([e[k] for e in each], axis=1) for k in range(3))
             yield at, heads, offsets, -loss * xp.sum(wb, axis=-1, keepdims=True)
+
+
+def _projected(inner: Any, X: Array) -> Array:
+    """Features of checked rows, an array whatever `set_output` says."""
+    if not hasattr(inner, "transform"):
+        raise TypeError(f"projection must be a fitted transformer or ProjectAndProbe, got {type(inner).__name__}.")
+    if isinstance(inner, Projection):
+        check_is_fitted(inner, "components_")
+        check_width(inner, X.shape[1], "X")
+        return inner._features(X)
+    Z = inner.transform(X)
+    return Z if is_array_api_obj(Z) else np.asarray(Z)
 
 
 def _weighted(w: Array, values: Array) -> Array:

@@ -17,7 +17,7 @@ from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_clas
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
-from pro2.estimators.validation import beside, check_weight, check_X, table_rows
+from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.family import PriorFamily
 from pro2.linalg.heads import discriminant_head
 from pro2.linalg.labels import SAMPLING, Labels
@@ -124,6 +124,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
         if not isinstance(moments, SourceMoments):
             raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
+        forget_names(self)
         return self._learn(moments, MOMENTS)
 
     def _learn(self, moments: SourceMoments, made_from: str) -> Self:
@@ -179,7 +180,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
         moments = moments.placed()
         new = [self._projection(scale) for scale in self._scales()]
-        projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
+        projections = [self._named(each.fit_moments(moments) if rows is None else each.fit(*rows)) for each in new]
         self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
         self.priors_ = tuple(self._prior(p, name) for p, name in zip(projections, self._scales()))
         scale = self.projection_.scale_

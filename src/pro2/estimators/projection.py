@@ -16,7 +16,7 @@ from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import beside, check_weight, check_X
+from pro2.estimators.validation import beside, check_weight, check_X, forget_names
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
 from pro2.linalg.moments import Array, encode
@@ -122,12 +122,18 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         y = check_labels(y, X.shape[0])
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
-        return self.fit_moments(moments if first else self.moments_ + moments)
+        return self._learn(moments if first else self.moments_ + moments)
 
     @available_if(_has_moments)
     def fit_moments(self, moments: SourceMoments) -> Projection:
         """Learn the basis from moments alone: merged shards or sites, no rows. Only for solver="krylov"."""
+        if not isinstance(moments, SourceMoments):
+            raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
         self._check_options()
+        forget_names(self)
+        return self._learn(moments)
+
+    def _learn(self, moments: SourceMoments) -> Projection:
         self.n_features_in_ = moments.width
         self._set_input_map(moments)
         if len(moments.classes) < 2:  # a first batch of one class: wait for the others
@@ -138,7 +144,10 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def transform(self, X: Any) -> Array:
         """Ranked features of X, (n, d)."""
         check_is_fitted(self, "components_")
-        X = check_X(self, X, reset=False)
+        return self._features(check_X(self, X, reset=False))
+
+    def _features(self, X: Array) -> Array:
+        """The same for rows that are checked, as an array whatever `set_output` says."""
         xp = array_namespace(X)
         X = unit_rows(X) if self.scale == "unit" else X
         # fold the scale into the basis: one product, no scaled copy of X

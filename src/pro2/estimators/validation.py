@@ -50,7 +50,7 @@ def _check_host(estimator: Any, X: Any, reset: bool, name: str) -> np.ndarray:
     if hasattr(X, "columns"):  # a frame: its names must be those of the source, in their order
         validate_data(estimator, X, reset=False, skip_check_array=True)
     X = check_array(X, dtype=[np.float64, np.float32], input_name=name)
-    _check_width(estimator, X.shape[1], name)
+    check_width(estimator, X.shape[1], name)
     return X
 
 
@@ -92,12 +92,19 @@ def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:
     if not bool(xp.all(xp.isfinite(X))):
         raise ValueError(f"{name} contains NaN or infinity: drop or repair those rows first.")
     if reset:
+        forget_names(estimator)
         estimator.n_features_in_ = int(X.shape[1])
-    _check_width(estimator, int(X.shape[1]), name)
+    check_width(estimator, int(X.shape[1]), name)
     return X
 
 
-def _check_width(estimator: Any, found: int, name: str) -> None:
+def forget_names(estimator: Any) -> None:
+    """What an estimator is now fitted on has no names of features, whatever it was fitted on before."""
+    vars(estimator).pop("feature_names_in_", None)
+
+
+def check_width(estimator: Any, found: int, name: str) -> None:
+    """As many features as the estimator was fitted on."""
     if found != estimator.n_features_in_:
         raise ValueError(
             f"{name} has {found} features, but {type(estimator).__name__} was fitted on {estimator.n_features_in_}: "
