@@ -52,7 +52,7 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
     """
     _check_request(moments, n_components, ridge)
     cov = moments.covariance()
-    rows = _ranked(*_inverse(cov, ridge), _signal(moments), n_components)
+    rows = _ranked(cov, _signal(moments), n_components, ridge)
     variance = _variance_along(rows, cov)
     informative = _n_moving(variance, cov)
     if informative < n_components:
@@ -114,13 +114,21 @@ def _check_request(moments: Moments, n_components: int, ridge: float) -> None:
         raise ValueError("y has rows of positive weight of one class only: a projection needs at least two classes.")
 
 
-def _ranked(M: Array, turn: Array | None, C: Array, n: int) -> Array:
-    """The best n directions for class differences C (D, r), fewer if exhausted; M is in the coordinates `turn`."""
-    xp = array_namespace(C)
-    if turn is not None:
-        return _ranked(M, None, xp.matrix_transpose(turn) @ C, min(n, turn.shape[1])) @ xp.matrix_transpose(turn)
-    if n == 0:  # nothing moves
-        return M
+def _ranked(cov: Array, C: Array, n: int, ridge: float) -> Array:
+    """The best n directions for class differences C (D, r), fewer if exhausted."""
+    if not lapack.is_singular(host(cov), float(_silent_variance(cov))):
+        return _best_directions(_inverse(cov, ridge), C, n)
+    # where the source stands still there is no signal, but each product would make more of what rounding leaves there
+    xp = array_namespace(cov)
+    values, vectors = xp.linalg.eigh(cov)
+    largest = cov.shape[0] * float(xp.finfo(cov.dtype).eps * values[-1])
+    n_still = int(xp.sum(xp.astype(values <= max(largest, float(_silent_variance(cov))), xp.int64)))
+    turn, level = vectors[:, n_still:], ridge * xp.sum(values) / cov.shape[0]
+    M = (1.0 / (values[n_still:] + level))[:, None] * xp.eye(turn.shape[1], dtype=cov.dtype, device=device(cov))
+    return _best_directions(M, xp.matrix_transpose(turn) @ C, min(n, turn.shape[1])) @ xp.matrix_transpose(turn)
+
+
+def _best_directions(M: Array, C: Array, n: int) -> Array:
     C = _leading_signals(M, C)
     return _lanczos(M, C[:, 0], n) if C.shape[1] == 1 else _greedy_discriminants(M, C, n)
 
@@ -145,26 +153,22 @@ def _leading_signals(M: Array, C: Array) -> Array:
     return C @ xp.linalg.eigh(0.5 * (S + xp.matrix_transpose(S)))[1][:, -MOST_SIGNALS:]
 
 
-def _inverse(cov: Array, ridge: float) -> tuple[Array, Array | None]:
-    """(cov + ridge * mean variance * I)^-1, and the coordinates (D, r) it is in: None for those of the features.
-
-    Where the source stands still in some directions they are those in which it moves. No signal lies in the others, but
-    each product would make more of what rounding leaves there.
-    """
+def _inverse(cov: Array, ridge: float) -> Array:
+    """(cov + ridge * mean variance * I)^-1, or the pseudo-inverse when ridge is 0."""
     xp = array_namespace(cov)
-    D, eps = cov.shape[0], float(xp.finfo(cov.dtype).eps)
-    level = float(ridge * xp.sum(xp.linalg.diagonal(cov))) / D
-    still = float(_silent_variance(cov))
-    if level > still and not lapack.is_singular(host(cov), still):
-        fast = lapack.spd_inverse(cov, level) if lapack.serves(cov) else None
-        if fast is not None:
-            return fast, None
-        M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
-        return 0.5 * (M + xp.matrix_transpose(M)), None
-    values, vectors = xp.linalg.eigh(cov)
-    n_still = int(xp.sum(xp.astype(values <= max(still, D * eps * float(values[-1])), xp.int64)))
-    inverse = 1.0 / (values[n_still:] + level)
-    return inverse[:, None] * xp.eye(D - n_still, dtype=cov.dtype, device=device(cov)), vectors[:, n_still:]
+    D = cov.shape[0]
+    if ridge == 0:
+        values, vectors = xp.linalg.eigh(cov)
+        keep = values > D * xp.finfo(cov.dtype).eps * xp.max(xp.abs(values))
+        weight = xp.where(keep, 1.0 / xp.where(keep, values, xp.ones_like(values)), xp.zeros_like(values))
+        return (vectors * weight) @ xp.matrix_transpose(vectors)
+    level = ridge * xp.sum(xp.linalg.diagonal(cov)) / D
+    level = xp.where(level > 0, level, xp.ones_like(level))  # constant embeddings: any level gives the empty basis
+    fast = lapack.spd_inverse(cov, float(level)) if lapack.serves(cov) else None
+    if fast is not None:
+        return fast
+    M = xp.linalg.inv(cov + level * xp.eye(D, dtype=cov.dtype, device=device(cov)))
+    return 0.5 * (M + xp.matrix_transpose(M))
 
 
 def _lanczos(M: Array, b: Array, n: int) -> Array:
