@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import pro2
-from pro2 import Probe, ProbeBank, ProjectAndProbe, Projection
+from pro2 import MultiLabelProjectAndProbe, PriorFamily, Probe, ProbeBank, ProjectAndProbe, Projection
 from tests.estimators.test_adaptation import make_data
 
 NAMES = [f"f{i}" for i in range(16)]
@@ -185,6 +185,21 @@ class TestParameters:
             ProjectAndProbe(ridge=ridge).fit(*rows[:2])
         with pytest.raises((ValueError, TypeError), match="ridge must be"):
             Projection(ridge=ridge).fit(*rows[:2])
+        with pytest.raises((ValueError, TypeError), match="ridge must be"):
+            MultiLabelProjectAndProbe(ridge=ridge).fit(rows[0], rows[1][:, None])
+
+    def test_truth_is_no_number_of_components(self, rows):
+        with pytest.raises(ValueError, match="n_components=True must be"):
+            Projection(True).fit(*rows[:2])
+
+    @pytest.mark.parametrize("priors", ["x", PriorFamily, PriorFamily(scales=("unit",)), PriorFamily(scales=("x",))])
+    def test_families_that_are_none(self, rows, priors):
+        for fit in (
+            lambda: ProjectAndProbe(priors=priors).fit(*rows[:2]),
+            lambda: MultiLabelProjectAndProbe(priors=priors).fit(rows[0], rows[1][:, None]),
+        ):
+            with pytest.raises((ValueError, TypeError), match=r"priors(\.scales)? must"):
+                fit()
 
     @pytest.mark.parametrize("l2", [True, 0.0, np.nan, "cv", None])
     def test_penalties_that_are_none(self, rows, l2):

@@ -14,7 +14,7 @@ from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.multilabel_report import MultiLabelReport
-from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
+from pro2.estimators.projection import DEFAULT_RIDGE, check_family, check_ridge, input_scale
 from pro2.estimators.validation import check_X
 from pro2.linalg.family import PriorFamily
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
@@ -146,6 +146,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
+        check_ridge(self.ridge)
+        check_family(self.priors)
         X = host(check_X(self, X, reset=True))
         Y, self.labels_ = label_matrix(y, len(X), "y", labels)
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)

@@ -14,7 +14,7 @@ from pro2.estimators.contract import SourceTargetClassifier, check_labels, take_
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
-from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
@@ -173,8 +173,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             raise ValueError(f"scale must be 'auto' or one of {SCALES}, got {self.scale!r}.")
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        if not isinstance(self._family, PriorFamily):
-            raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
+        check_family(self.priors, scaled=self.scale == "auto")
 
     def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
         """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""

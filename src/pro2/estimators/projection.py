@@ -19,6 +19,7 @@ from pro2.estimators.moments import SourceMoments
 from pro2.estimators.validation import beside, check_weight, check_X, forget_names
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.moments import Array, encode
 
 SCALES = (None, "global", "standard", "unit")
@@ -175,13 +176,11 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
         if self.scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
-        number = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool | np.bool_)
-        if not (number and 0 <= float(self.ridge) < float("inf")):
-            raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
+        check_ridge(self.ridge)
 
     def _width(self) -> int:
         d = self.n_features_in_ if self.n_components is None else self.n_components
-        if not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
             raise ValueError(
                 f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width)."
             )
@@ -226,6 +225,24 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def check_ridge(ridge: Any) -> None:
+    """A number of any type, but no truth value."""
+    number = isinstance(ridge, Real) and not isinstance(ridge, bool | np.bool_)
+    if not (number and 0 <= float(ridge) < float("inf")):
+        raise ValueError(f"ridge must be a finite number >= 0, got {ridge!r}.")
+
+
+def check_family(priors: Any, *, scaled: bool = True) -> PriorFamily:
+    """The constants of the default; if rows are `scaled` by them, in ways that leave each row its length."""
+    family = PriorFamily() if priors is None else priors
+    if not isinstance(family, PriorFamily):
+        raise TypeError(f"priors must be a PriorFamily, got {type(priors).__name__}.")
+    known = tuple(each for each in SCALES if each != "unit")
+    if scaled and not set(family.scales) <= set(known):
+        raise ValueError(f"priors.scales must name some of {known}, got {family.scales!r}.")
+    return family
 
 
 def input_scale(variance: Array, scale: str | None) -> Array:
