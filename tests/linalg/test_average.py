@@ -56,6 +56,23 @@ def test_rows_that_are_left_out_have_no_say_in_the_best_priors(n_rows):
     assert max(member.size for _, member in standing.best(standing.number[~agrees], 2)) <= 0.25
 
 
+@pytest.mark.parametrize("n_rows", [20, 400], ids=["all priors", "screened"])
+def test_labels_of_no_weight_have_no_say(n_rows):
+    Z, t = make_target(M=n_rows)
+    standing = make_average(two_frames(), Z, t, np.full(n_rows, 1e-12)).standing
+    np.testing.assert_allclose(standing.score, standing.trust, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_second_label_of_a_class_comes_gradually(n_classes):
+    """The only label of a class judges its priors in another way: a second one of no weight once changed that."""
+    prior = make_prior(*make_source(n_classes))
+    Z, t = make_target(n_classes, M=2 * n_classes)
+    one = make_average(prior, Z[:-1], t[:-1])
+    c = np.r_[np.ones(2 * n_classes - 1), 1e-7]
+    close(make_average(prior, Z, t, c), one)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_average_is_the_weighted_sum_of_single_heads(n_classes):
     priors, (Z, t) = two_frames(n_classes), make_target(n_classes)

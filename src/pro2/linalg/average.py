@@ -177,7 +177,7 @@ def _worth_fitting(
     if few is not None:
         some = labels.take(few)
         blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
-        standing = _standing(blocks, some, np.ones(len(few)))
+        standing = _standing(blocks, some, host(some.c))
         return _best(priors, blocks, standing, labels), standing
     if _is_large(labels, priors[0]):
         blocks = _fit(priors, gains, members, labels, shift, None, SCREEN_TOL)
@@ -215,15 +215,17 @@ def _fit_block(
     mode = find_mode(rows, Y, offset, precision, tol=tol, single=_is_large(labels, prior))
     loo = leave_one_out(rows, mode, Y, precision)
     # the only label of its class says nothing about how far labels reach: without it there is none to learn from
-    alone = _alone(labels)
-    judged = xp.where(alone[:, None, None], offset, loo)
+    alone = _alone(labels)[:, None, None]
+    judged = alone * offset + (1.0 - alone) * loo
     return _Block(prior, gain, covariance, members, rows, mode, loo, host(log_likelihood(judged, Y)))
 
 
 def _alone(labels: Labels) -> Array:
+    """1 for the only row of a class, 0 for one that has no more than half of its weight; between them by its share."""
     xp = array_namespace(labels.X)
-    y = host(labels.y)
-    return xp.asarray(np.bincount(y)[y] == 1, device=device(labels.X))
+    y, c = host(labels.y), host(labels.c)
+    share = c / np.bincount(y, weights=c)[y]
+    return xp.asarray(np.maximum(2.0 * share - 1.0, 0.0), device=device(labels.X))
 
 
 def _standing(blocks: Sequence[_Block], labels: Labels, c: np.ndarray) -> Standing:
