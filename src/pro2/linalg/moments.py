@@ -90,6 +90,14 @@ class Moments:
         scatter = self.scatter / scale[:, None] / scale[None, :]  # one after the other: their product may underflow
         return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
+    def beside(self, like: Array) -> Self:
+        """The same moments in the library and on the device of an array."""
+        mine, xp = self.mean, array_namespace(like)
+        if array_namespace(mine) is xp and device(mine) == device(like):
+            return self
+        arrays = (xp.asarray(host(v), device=device(like)) for v in (self.weight, mine, self.scatter))
+        return type(self)(self.classes, *arrays)
+
     def placed(self) -> Self:
         """The same moments with classes that have no rows at the mean of all rows: nothing is known of them."""
         xp = array_namespace(self.mean)
@@ -112,6 +120,7 @@ class Moments:
                 kinds = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
                 raise TypeError(f"y has labels of types {kinds}: convert them to one, for instance to text.") from None
             return self.over(classes).merge(other.over(classes))
+        other = other.beside(self.mean)
         xp = array_namespace(self.mean)
         weight = self.weight + other.weight
         safe = xp.where(weight > 0, weight, xp.ones_like(weight))
