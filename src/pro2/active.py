@@ -20,7 +20,7 @@ from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import AffineMixin, unit_rows
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.validation import beside, check_X, naming
 from pro2.linalg.family import Member
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import host
@@ -79,7 +79,8 @@ def suggest_labels(
     elif hasattr(adapted, "report_"):
         standing_in = min(BATCH, adapted.report_.n_labels)
     priors = model._source_priors()
-    rng = np.random.default_rng(random_state)
+    with naming("random_state"):
+        rng = np.random.default_rng(random_state)
     left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
     while len(taken) < n:
         at = _some(left, ROWS, rng)

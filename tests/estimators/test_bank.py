@@ -187,6 +187,12 @@ def test_tensors_stay_tensors(rng, K, l2, layout):
     np.testing.assert_array_equal(bank.predict(Xt[2], 2), expected.predict(X[2], 2))
 
 
+def test_ids_on_a_device_are_no_labels_either(rng):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="is it a column of ids"):
+        ProbeBank().fit(torch.ones(4, 8, 2), torch.arange(32).reshape(4, 8))
+
+
 def test_one_library_fits_and_another_asks(rng, tmp_path):
     torch = pytest.importorskip("torch")
     X, y, _ = supports(rng, 4, 8)

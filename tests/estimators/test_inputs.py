@@ -151,6 +151,16 @@ class TestLibraries:
         model = ProjectAndProbe().fit(Xs, ys)
         np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
 
+    def test_gradients_flow_through_predictions_alone(self, rows, torch):
+        Xs, ys, X, y = rows
+        followed = torch.from_numpy(X).requires_grad_()
+        model = ProjectAndProbe().fit(torch.from_numpy(Xs).requires_grad_(), ys)
+        model = model.partial_fit(followed, y)
+        adapted = model.adapt(followed[:24], y[:24], X_unlabeled=followed)
+        assert not adapted.coef_.requires_grad
+        adapted.predict_proba(followed)[:, 1].sum().backward()
+        assert np.isfinite(followed.grad.numpy()).all()
+
 
 class TestTables:
     """An EmbeddingTable stands for its rows, the name of a column for its labels."""
@@ -217,5 +227,7 @@ class TestParameters:
     @pytest.mark.parametrize("n", [30, 4000])
     def test_as_many_classes_as_rows_are_a_mistake_in_the_column(self, estimator, n):
         X = np.random.default_rng(0).normal(size=(n, 4))
+        with pytest.raises(ValueError, match="y cannot be used: Unknown label type: continuous"):
+            estimator.fit(X, X[:, 0])
         with pytest.raises(ValueError, match="is it a column of ids or measurements"):
             estimator.fit(X, np.arange(n))

@@ -108,6 +108,11 @@ class TestAdamW:
     def test_nothing_is_ignored(self, options):
         assert np.abs(self.heads(**options) - self.heads()).max() > 1e-3
 
+    def test_a_generator_is_a_start(self):
+        X, y = make_rows(30)
+        a, b = (Probe(solver="adamw", random_state=np.random.default_rng(3)).fit(X, y) for _ in range(2))
+        np.testing.assert_array_equal(a.coef_, b.coef_)
+
     def test_a_weight_is_a_repetition(self):
         X, y = make_rows(30)
         w = np.random.default_rng(3).integers(0, 3, 30).astype(float)
@@ -140,6 +145,10 @@ def test_prior_means_that_are_none_are_refused(prior):
         ({"fit": {"sample_weight": -np.ones(80)}}, "sample_weight must be"),
         ({"fit": {"sample_weight": ["a"] * 80}}, "sample_weight cannot be used"),
         ({"class_weight": {0: -1, 1: 1}}, "class_weight must be"),
+        ({"solver": "adamw", "learning_rate": np.nan}, "learning_rate must be"),
+        ({"solver": "adamw", "learning_rate": None}, "learning_rate must be"),
+        ({"solver": "adamw", "learning_rate": 1e10}, "learning_rate must be"),
+        ({"solver": "adamw", "random_state": "x"}, "random_state cannot be used"),
         ({"class_weight": {0: np.nan, 1: 1}}, "class_weight must be"),
     ],
 )

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pro2.estimators.contract import check_classes, check_labels
+from pro2.estimators.contract import check_classes, check_few, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.projection import Projection
 from pro2.estimators.validation import beside, check_width, check_X
@@ -262,6 +262,7 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
         if tuple(labels.shape) != (Z.shape[0],):
             raise ValueError(f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: give one label per row.")
         classes = _values(labels)
+        check_few(classes.shape[0], Z.shape[0])
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
     classes = check_classes(y)

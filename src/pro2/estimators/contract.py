@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import beside, check_weight, check_X, table_rows
+from pro2.estimators.validation import beside, check_weight, check_X, naming, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
 
@@ -109,14 +109,20 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in y.tolist()})
         raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
-    whole = y.dtype.kind not in "fc" or bool(np.all(y == np.round(y)))  # fractions are refused below, by their name
-    if whole and len(classes) > max(20, len(y) // 2):
+    if y.dtype.kind not in "fc" or bool(np.all(y == np.round(y))):  # fractions are refused below, by their name
+        check_few(len(classes), len(y))
+    with naming("y"):
+        check_classification_targets(y)
+    return classes
+
+
+def check_few(n_classes: int, n_rows: int) -> None:
+    """Not nearly a class for each row."""
+    if n_classes > max(20, n_rows // 2):
         raise ValueError(
-            f"y has {len(classes)} different values in {len(y)} rows: is it a column of ids or measurements? "
+            f"y has {n_classes} different values in {n_rows} rows: is it a column of ids or measurements? "
             "A class needs several rows."
         )
-    check_classification_targets(y)
-    return classes
 
 
 def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tuple[np.ndarray, np.ndarray | None]:

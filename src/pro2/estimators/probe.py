@@ -10,18 +10,18 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
 from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.linear import AffineMixin
-from pro2.estimators.validation import LARGEST, beside, check_weight, check_X
+from pro2.estimators.validation import LARGEST, beside, check_weight, check_X, random_generator
 from pro2.linalg.adamw import adamw_probe
 from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, encode, host
 from pro2.linalg.probes import LogisticFit, fit_path, loo_loss, loo_path
 
 L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
+FASTEST = 100.0  # learning rate: beyond, the decay of the weights makes them grow
 
 
 class Probe(AffineMixin, BaseEstimator):
@@ -42,7 +42,7 @@ class Probe(AffineMixin, BaseEstimator):
     class_weight : dict, "balanced" or None
     learning_rate : float
         Only for "adamw".
-    random_state : int or None
+    random_state : int, Generator or None
         Start of "adamw".
 
     Attributes
@@ -129,11 +129,14 @@ class Probe(AffineMixin, BaseEstimator):
         self, X: Array, codes: Array, weight: Array | None, prior: Array | None, d: int, l2: float,
         val: tuple[Array, Array] | None,
     ) -> Probe:  # fmt: skip
-        rng, xp = check_random_state(self.random_state), array_namespace(X)
+        lr = self.learning_rate
+        if isinstance(lr, bool) or not isinstance(lr, Real) or not 0 < lr <= FASTEST:
+            raise ValueError(f"learning_rate must be a positive number up to {FASTEST:g}, got {lr!r}.")
+        rng, xp = random_generator(self.random_state), array_namespace(X)
         X_val, y_val = (val[0][:, :d], val[1]) if val else (None, None)
         prior = None if prior is None else prior[..., :d]
         coef, intercept = adamw_probe(
-            X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val,
+            X[:, :d], codes, l2, float(lr), rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val,
             sample_weight=weight, prior_mean=prior,
         )  # fmt: skip
         rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype, device=device(coef))

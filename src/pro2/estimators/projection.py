@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +15,7 @@ from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import beside, check_weight, check_X, forget_names
+from pro2.estimators.validation import beside, check_weight, check_X, forget_names, random_generator
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
 from pro2.linalg.family import PriorFamily
@@ -210,9 +209,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError("y has one class only: a projection needs at least two classes.")
         if self.solver == "logistic":
             return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight), None
-        rng = self.random_state
-        rng = rng if isinstance(rng, np.random.Generator) else check_random_state(rng)
-        return adamw_basis(Z, codes, d, rng, n_classes=n_classes, sample_weight=weight)
+        return adamw_basis(Z, codes, d, random_generator(self.random_state), n_classes=n_classes, sample_weight=weight)
 
     def _set_basis(self, basis: Basis, norms: Array | None = None) -> Projection:
         self.components_, self.scores_, self.n_informative_ = basis
