@@ -216,6 +216,7 @@ MISTAKES = {
     "half validation": (lambda m, X, y: m.adapt(X, y, X_val=X), "give both or neither"),
     "domain": (lambda m, X, y: m.fit(X, y, sample_domain=np.zeros(len(y))), "non-zero number per row"),
     "no source": (lambda m, X, y: m.fit(X, y, sample_domain=-np.ones(len(y))), "no positive entry"),
+    "domain not known": (lambda m, X, y: m.fit(X, y, sample_domain=np.r_[np.nan, np.ones(len(y) - 1)]), "one non-zero"),
     "too wide": (lambda m, X, y: pro2.ProjectAndProbe(n_components=99).fit(X, y), "n_components=99"),
     "penalty": (lambda m, X, y: pro2.ProjectAndProbe(l2=np.inf).fit(X, y).adapt(X, y), "l2 must be"),
     "ridge": (lambda m, X, y: pro2.ProjectAndProbe(ridge=np.nan).fit(X, y), "ridge must be a finite"),

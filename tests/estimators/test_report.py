@@ -230,6 +230,16 @@ def test_row_numbers_of_the_surprising_are_those_of_the_caller():
     assert report.surprising[0] == 2
 
 
+@pytest.mark.parametrize("n", [6, 9, 24])
+@pytest.mark.parametrize("l2", [1e-3, 10.0, 1e6])
+def test_a_strong_penalty_on_the_papers_probe_is_no_error(rows, l2, n):
+    """A row that leaves makes its class rarer: where scores were small, left-out answers were always wrong."""
+    Xs, ys, X, y = rows
+    few = np.concatenate([np.flatnonzero(y == name)[: n + k] for k, name in enumerate(np.unique(y))])
+    adapted = ProjectAndProbe(n_features=3, l2=l2).fit(Xs, ys).adapt(X[few], y[few])
+    assert adapted.report_.accuracy == pytest.approx(adapted.score(X, y), abs=0.2)
+
+
 def one_prior(**options):
     return PriorFamily(
         scales=("standard",), ridges=(3.0,), sizes=(1.0,), reaches=(4.0,), covariances=("ranked",), **options

@@ -17,7 +17,6 @@ from pro2.linalg.average import AveragedHead, average_head
 from pro2.linalg.labels import ClassShift, Labels, class_shift, drawn_by_class
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
-from pro2.linalg.probes import loo_path
 
 LARGE_CHANGE = 2.0  # ratio of a feature's variances; between 1 and 2 damping the source head cost as often as it helped
 
@@ -84,12 +83,6 @@ class PaperProbe:
         return adapted
 
     def _evidence(self, classes: np.ndarray, labels: Labels, d: int, l2: float) -> Evidence:
-        def loo() -> Array:
-            Z = self.projection._features(labels.X)
-            _, scores = loo_path(Z, labels.y, [d], [l2], n_classes=len(classes), sample_weight=labels.c)
-            scores = scores[0, 0, ...]
-            return scores[:, None] if len(classes) == 2 else scores
-
         def refit(some: Labels) -> tuple[Array, Array]:
             Z = self.projection._features(some.X)
             fit, _ = select(Z, some.y, [d], [l2], len(classes), some.c, None, None)
@@ -99,7 +92,7 @@ class PaperProbe:
         facts = {"n_features": d, "l2": l2}
         source = (self.source_head.coef_, self.source_head.intercept_)
         by_class = drawn_by_class(counts, "auto")
-        return Evidence(labels, loo, counts / counts.sum(), by_class, refit, facts, None, source)
+        return Evidence(labels, None, counts / counts.sum(), by_class, refit, facts, None, source)
 
 
 def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> LinearClassifier:

@@ -134,7 +134,7 @@ def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tup
     if sample_domain is None:
         return np.flatnonzero(there), None
     domain = host(sample_domain).reshape(-1)
-    if len(domain) != n_rows or domain.dtype.kind not in "iuf" or np.any(domain == 0):
+    if len(domain) != n_rows or domain.dtype.kind not in "iuf" or not np.all((domain > 0) | (domain < 0)):
         raise ValueError(
             f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
             f"{len(domain)} entries of type {domain.dtype} for {n_rows} rows."
