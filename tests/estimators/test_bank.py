@@ -130,6 +130,32 @@ def test_mistakes_are_explained(rng, call, message):
         call(ProbeBank(l2=0.1).fit(X, y), X, y)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_targets_of_any_layout_have_the_names_they_are_given(rng, stacked):
+    X, y, _ = supports(rng, 3, 8)
+    names = np.array(["c", "a", "b"])
+    bank = ProbeBank(l2=0.1).fit(X if stacked else list(X), y if stacked else list(y), target=names)
+    plain = ProbeBank(l2=0.1).fit(X, y)
+    for k, name in enumerate(names):
+        np.testing.assert_allclose(bank.predict_proba(X[k], name), plain.predict_proba(X[k], k), atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [[np.nan, 1.0, 2.0], [None, 1, 2], ["a", 1, 2], [1, 2], 3])
+def test_names_of_targets_that_are_none(rng, bad):
+    X, y, _ = supports(rng, 3, 8)
+    with pytest.raises((ValueError, TypeError), match="target"):
+        ProbeBank(l2=0.1).fit(X, y, target=np.array(bad, dtype=object) if "a" in np.atleast_1d(bad) else bad)
+    with pytest.raises((ValueError, TypeError), match="target"):
+        ProbeBank(l2=0.1).fit(X, y).predict(X[0], target=np.full(8, None))
+
+
+@pytest.mark.parametrize("parts", [[(5, 3), (4, 2)], [(5, 3), (0, 3)]], ids=["widths", "no rows"])
+def test_lists_that_do_not_fit_are_refused_by_name(rng, parts):
+    X = [rng.normal(size=shape) for shape in parts]
+    with pytest.raises(ValueError, match="X"):
+        ProbeBank(l2=0.1).fit(X, [np.arange(len(each)) % 2 for each in X])
+
+
 def test_score_is_the_share_of_right_answers(rng):
     X, y, _ = supports(rng, 4, 10)
     bank, ids = ProbeBank(l2=0.1).fit(X, y), np.repeat(np.arange(4), 10)

@@ -199,7 +199,7 @@ def test_grid_search_pipeline_and_clone(parts):
 MISTAKES = {
     "unknown class": (lambda m, X, y: m.adapt(X, y + 7), "that the source does not have"),
     "width": (lambda m, X, y: m.adapt(X[:, :3], y), "embed it with the same backbone"),
-    "length": (lambda m, X, y: m.adapt(X, y[:-1]), "one label is needed per row"),
+    "length": (lambda m, X, y: m.adapt(X, y[:-1]), "y_target has 399 entries but there are 400 rows"),
     "nan": (lambda m, X, y: m.adapt(np.where(X > 2, np.nan, X), y), "NaN"),
     "empty": (lambda m, X, y: m.adapt(X[:0], y[:0]), "0 sample"),
     "no label": (lambda m, X, y: m.adapt(X, y * np.nan), "y_target has no label at all"),

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pro2.estimators.contract import check_classes, check_few, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.projection import Projection
-from pro2.estimators.validation import beside, check_width, check_X
+from pro2.estimators.validation import beside, check_width, check_X, naming
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import fit_logistic, loo_penalties
@@ -78,8 +78,9 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         ----------
         X : array (T, M, D), list of T arrays (M_t, D), or flat rows (n, D)
         y : labels in the same layout
-        target : array (n,), optional
-            Target id of each flat row. Without it flat rows are one target; the other layouts number targets 0..T-1.
+        target : array (n,) or (T,), optional
+            Target id of each flat row, or of each target in the other layouts. Without it flat rows are one target; the
+            other layouts number targets 0..T-1.
         """
         number = isinstance(self.l2, Real) and not isinstance(self.l2, bool)
         if not (self.l2 == "auto" or (number and 0 < float(self.l2) < np.inf)):
@@ -88,8 +89,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         Z = self._features(rows, reset=True)
         if ids is None:
             ids = np.zeros(Z.shape[0], dtype=int)
-        if not isinstance(ids, int) and ids.shape != (Z.shape[0],):
-            raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
+        if not isinstance(ids, int):
+            ids = check_labels(ids, Z.shape[0], "target")
         self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -98,7 +99,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         if isinstance(ids, int):
             self.targets_, which = np.arange(ids), None  # equal targets one after the other need no sorting
         else:
-            self.targets_, which = np.unique(ids, return_inverse=True)
+            with naming("target"):
+                self.targets_, which = np.unique(ids, return_inverse=True)
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
         return self
@@ -150,7 +152,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         wanted = host(target)
         if wanted.ndim and wanted.shape != (n_rows,):
             raise ValueError(f"target has shape {wanted.shape}: one id for all rows, or one for each of {n_rows}.")
-        at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
+        with naming("target"):
+            at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
         unknown = np.unique(np.atleast_1d(wanted)[np.atleast_1d(self.targets_[at] != wanted)])
         if unknown.size:
             raise ValueError(f"target {unknown[:5].tolist()} is not in the bank: fit it, or use pooled_coef_.")
@@ -282,20 +285,32 @@ def _values(labels: Array) -> Array:
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
     """Rows, labels and target ids, whatever the layout.
 
-    For (T, M, D) the number of targets stands for the ids; flat rows without ids are one target.
+    For (T, M, D) without ids the number of targets stands for them; flat rows without ids are one target.
     """
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
-        if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
-            raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
-        ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        return array_namespace(*X).concat(list(X)), np.concatenate([host(each) for each in y]), ids
+        if len(X) != len(y) or any(len(a) != len(b) or not len(a) for a, b in zip(X, y)):
+            raise ValueError(
+                "X and y must be lists of equal length, with one label for each row, and no target without rows."
+            )
+        with naming("X"):
+            parts = [each if is_array_api_obj(each) else np.asarray(each) for each in X]
+            rows = array_namespace(*parts).concat(parts)
+        ids = np.repeat(_ids(target, len(X)), [len(a) for a in X])
+        return rows, np.concatenate([host(each) for each in y]), ids
     if getattr(X, "ndim", 2) == 3:
         labels: Any = y if is_array_api_obj(y) else np.asarray(y)
         if tuple(labels.shape) != tuple(X.shape[:2]):
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
-        return X.reshape(-1, X.shape[2]), labels.reshape(-1), int(X.shape[0])
+        T, M, D = X.shape
+        xp = array_namespace(X)
+        return xp.reshape(X, (T * M, D)), labels.reshape(-1), T if target is None else np.repeat(_ids(target, T), M)
     return X, y, None if target is None else host(target)
+
+
+def _ids(target: Any, n_targets: int) -> np.ndarray:
+    """One id for each target, 0, 1, ... by default."""
+    return np.arange(n_targets) if target is None else check_labels(target, n_targets, "target")
 
 
 def _batches(

@@ -90,13 +90,14 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     """Labels as a row of the right length; missing ones (None, NaN) only where that is allowed."""
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
-    y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
+    with naming(name):
+        y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
     if len(y) != n_rows:
-        raise ValueError(f"{name} has {len(y)} labels but there are {n_rows} rows: one label is needed per row.")
+        raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
         raise ValueError(f"{name} contains infinity: labels are names or whole numbers.")
     if not missing and is_missing(y).any():
-        raise ValueError(f"{name} contains NaN or None: leave out rows without a label.")
+        raise ValueError(f"{name} contains NaN or None: leave out rows without one.")
     return y
 
 
