@@ -97,6 +97,8 @@ def suggest_labels(
 def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if hasattr(model, "labels_"):
         raise TypeError("model has several labels: suggest_labels needs a ProjectAndProbe, fitted on one of them.")
+    if not hasattr(model, "_source_priors"):
+        raise TypeError(f"model must be a fitted ProjectAndProbe, got {type(model).__name__}.")
     check_is_fitted(model, "source_head_")
     X = host(check_X(model, X_pool, reset=False, name="X_pool"))
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= len(X):

@@ -79,6 +79,8 @@ class TestMoments:
         assert ProjectAndProbe.from_moments(moments, n_components=3).projection_.components_.shape == (3, 14)
         with pytest.raises(ValueError, match="solver='logistic' needs source rows"):
             ProjectAndProbe.from_moments(moments, solver="logistic")
+        with pytest.raises(ValueError, match="moments have one class only"):
+            ProjectAndProbe.from_moments(SourceMoments.from_arrays(case[1][0], np.zeros(600)))
         with pytest.raises(TypeError, match="moments must be SourceMoments"):
             ProjectAndProbe.from_moments(case[1][0])
 
@@ -155,6 +157,11 @@ class TestHead:
             (head.coef_ * np.nan, 0.0, head.classes_, "NaN"),
             (head.coef_, 0.0, ["ant"], "at least two"),
             (head.coef_, 0.0, ["ant"] * K, "same label twice"),
+            (head.coef_, 0.0, K, "classes must be a list"),
+            (head.coef_, 0.0, [1, *"abcdef"[: K - 1]], "mixes texts and numbers"),
+            ("a", 0.0, head.classes_, "coef cannot be used"),
+            (head.coef_, "a", head.classes_, "intercept cannot be used"),
+            (1e200 * head.coef_, 0.0, head.classes_, "coef gives logits beyond"),
         ]:
             with pytest.raises(ValueError, match=found):
                 ProjectAndProbe.from_head(coef, intercept, classes, X)

@@ -124,6 +124,8 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
         if not isinstance(moments, SourceMoments):
             raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
+        if len(moments.classes) < 2:
+            raise ValueError(f"moments have one class only {list(moments.classes)}: a source needs at least two.")
         forget_names(self)
         return self._learn(moments, MOMENTS)
 
