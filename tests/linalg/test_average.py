@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pro2.linalg.average import average_head
+from pro2.linalg.average import average_head, temperature
 from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.labels import Labels, class_shift
 from pro2.linalg.probes import fit_logistic
@@ -61,6 +61,16 @@ def test_labels_of_no_weight_have_no_say(n_rows):
     Z, t = make_target(M=n_rows)
     standing = make_average(two_frames(), Z, t, np.full(n_rows, 1e-12)).standing
     np.testing.assert_allclose(standing.score, standing.trust, atol=1e-6)
+
+
+def test_the_temperature_follows_the_labels_without_a_jump():
+    """Its search once ended on points half a per cent apart, so that rounding alone moved all logits by as much."""
+    rng = np.random.default_rng(0)
+    scores, Y, c = 3.0 * rng.normal(size=(16, 1)), (np.arange(16)[:, None] % 2).astype(float), np.ones(16)
+    found = [temperature(scores, Y, c + step * np.eye(16)[3]) for step in np.linspace(0.0, 1.0, 1001)]
+    steps = np.diff(found)
+    assert np.all(steps > 0) or np.all(steps < 0)
+    assert np.abs(steps).max() < 3 * np.abs(steps).mean()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
