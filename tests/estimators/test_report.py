@@ -267,6 +267,9 @@ def test_every_way_to_adapt_can_leave_labels_out(rows, way):
     assert without.score(X[24:], y[24:]) > 0.5
     with pytest.raises(ValueError, match="rows has all 24 labelled rows"):
         adapted.without(range(24))
+    for bad in ([-1], [1.5], "a", 3, np.arange(24) < 2):
+        with pytest.raises(ValueError, match="rows must be numbers"):
+            adapted.without(bad)
     with pytest.raises(AttributeError, match="files and copies do not carry them"):
         pickle.loads(pickle.dumps(adapted)).without([0])
 

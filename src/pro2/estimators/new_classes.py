@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def with_new_classes(model: Any, y: np.ndarray) -> Any:
     wider = copy(model)
     wider.classes_ = classes
     wider.priors_ = tuple(prior.with_classes(places, len(classes)) for prior in model._source_priors())
-    wider.source_moments_ = model.source_moments_.over(tuple(classes.tolist()))
+    known = replace(model.source_moments_, classes=tuple(model.classes_.tolist()))  # classes may have been renamed
+    wider.source_moments_ = known.over(tuple(classes.tolist()))
     wider.source_head_ = _head(model.source_head_, classes, places)
     return wider
 

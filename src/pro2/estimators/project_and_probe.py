@@ -215,6 +215,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             Labels of classes that the source does not have: an error, or classes that start without a centre.
         """
         check_is_fitted(self, "coef_")
+        self._check_options()
         if new_classes not in NEW_CLASSES:
             raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
         if y_target is None:

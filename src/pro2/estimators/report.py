@@ -263,7 +263,10 @@ class Evidence:
 
     def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
         """A head (coef, intercept) from all labels but those of some of the caller's rows."""
-        left = np.flatnonzero(~np.isin(host(self.labels.number), rows))
+        out = np.asarray(rows)
+        if out.ndim != 1 or (out.size and (out.dtype.kind not in "iu" or out.min() < 0)):
+            raise ValueError(f"rows must be numbers of labelled rows, from 0, got {rows!r}.")
+        left = np.flatnonzero(~np.isin(host(self.labels.number), out))
         if not len(left):
             raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
         return self.refit(self.labels.take(left))
