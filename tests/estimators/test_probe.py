@@ -48,6 +48,17 @@ def test_a_column_around_a_hundred_is_solved(K):
     np.testing.assert_allclose(b.predict_proba(far), a.predict_proba(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("l2", [1e-6, 1e-2, 1.0])
+def test_a_prior_mean_that_is_sure_of_every_row_is_solved(seed, l2):
+    """Where no row has any curvature left, the solver once stayed where it was after three steps."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(20) % 2
+    X = rng.normal(size=(20, 50)) + 0.8 * y[:, None] * rng.normal(size=50)
+    probe = Probe(l2=50 * l2, n_features=50).fit(X, y, prior_mean=1e3 * rng.normal(size=50))
+    assert probe.kkt_ <= 1e-9
+
+
 def test_what_is_not_solved_is_said(monkeypatch):
     X, y = make_rows()
 
