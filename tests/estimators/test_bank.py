@@ -7,6 +7,7 @@ from sklearn.base import clone
 import pro2
 from pro2.estimators import bank as bank_module
 from pro2.estimators.bank import ProbeBank
+from pro2.linalg import kernels
 from pro2.linalg.probes import fit_logistic
 
 
@@ -228,6 +229,23 @@ def test_one_library_fits_and_another_asks(rng, tmp_path):
             P = bank.predict_proba(asked, 1)
             assert type(P) is type(asked)
             np.testing.assert_allclose(np.asarray(P), by_array.predict_proba(X[1], 1), atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("l2", [0.1, "auto"])
+@pytest.mark.parametrize("K", [2, 3])
+def test_features_far_from_the_origin_are_solved_by_kernels_too(rng, monkeypatch, K, l2, dtype):
+    """Numba's heads of float32 rows around 100 once gave probabilities that were off by a quarter."""
+    pytest.importorskip("numba")
+    X, y, _ = supports(rng, 40, 12, K=K)
+    X = (X + 300.0).astype(dtype)
+    monkeypatch.setattr(kernels, "MANY", 0)
+    fast = ProbeBank(l2=l2).fit(X, y)
+    monkeypatch.setenv("PRO2_FUSED", "0")
+    plain = ProbeBank(l2=l2).fit(X.astype(np.float64) - 300.0, y)
+    for t in (0, 7, 39):
+        expected = plain.predict_proba(X[t].astype(np.float64) - 300.0, t)
+        np.testing.assert_allclose(fast.predict_proba(X[t], t), expected, atol=1e-3 if dtype is np.float32 else 1e-6)
 
 
 def test_one_row_per_target_is_tame(rng):

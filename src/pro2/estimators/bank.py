@@ -25,6 +25,7 @@ POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move i
 SHARING_TARGETS = 10_000  # targets that decide the shares of the candidates
 BATCH_NUMBERS = 1 << 23  # numbers in one batch of supports: 64 MB, and a few times that while solving
 DEVICE_NUMBERS = 1 << 27  # the same on a GPU, where a batch must be large to be worth its launch
+FAR = 3.0  # deviations of the mean from the origin from which on rows are taken about it: kernels keep their digits
 FEW_CODES = 32  # integer labels of so narrow a range are counted value by value: that needs no sorting
 
 
@@ -66,6 +67,10 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     (8,)
     """
 
+    coef_: Array
+    pooled_coef_: Array
+    pooled_intercept_: Array
+
     def __init__(self, projection: Any = None, l2: float | str = "auto", n_features: int | None = None):
         self.projection = projection
         self.l2 = l2
@@ -101,8 +106,13 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         else:
             with naming("target"):
                 self.targets_, which = np.unique(ids, return_inverse=True)
+        middle = _far_middle(Z)
+        Z = Z if middle is None else Z - middle
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
+        if middle is not None:
+            self.intercept_ = self.intercept_ - self.coef_ @ middle
+            self.pooled_intercept_ = self.pooled_intercept_ - self.pooled_coef_ @ middle
         return self
 
     def predict(self, X: Any, target: Any = None) -> np.ndarray:
@@ -161,7 +171,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_pooled(self, Z: Array, codes: Array) -> None:
         xp = array_namespace(Z)
-        some = slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
+        some = _spread_rows(Z)
         few = Z[some, :]
         self._unit = unit = float(xp.sum(xp.var(xp.astype(few, xp.float64), axis=0))) or 1.0
         l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
@@ -211,6 +221,19 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             each = [loo_penalties(Zb, yb, penalties, n_classes=K, sample_weight=wb, prior_mean=c) for c in centres]
             heads, offsets, loss = (xp.concat([e[k] for e in each], axis=1) for k in range(3))
             yield at, heads, offsets, -loss * xp.sum(wb, axis=-1, keepdims=True)
+
+
+def _spread_rows(Z: Array) -> slice:
+    return slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
+
+
+def _far_middle(Z: Array) -> Array | None:
+    """The mean of rows (p,) that lie so far from the origin that their differences are small beside it, or None."""
+    xp = array_namespace(Z)
+    few = xp.astype(Z[_spread_rows(Z), :], xp.float64)
+    mean, variance = xp.mean(few, axis=0), xp.var(few, axis=0)
+    far = float(xp.sum(mean * mean)) > FAR**2 * float(xp.sum(variance))
+    return xp.astype(mean, Z.dtype) if far else None
 
 
 def _projected(inner: Any, X: Array) -> Array:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from array_api_compat import is_numpy_array
+
 from pro2.linalg import kernels, losses
 from pro2.linalg.loo import left_out_scores, own_variance
 from pro2.linalg.moments import Array
 from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
 from pro2.linalg.rows import orthogonal
+
+SINGLE_TOL = 1e-4  # of a relative gradient in float32
 
 
 def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
@@ -19,7 +23,7 @@ def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
         return None
     T = Z.shape[0]
     l2 = xp.broadcast_to(l2, (T,))
-    tol = max(problem.tol, 1e-4) if Z.dtype == xp.float32 else problem.tol
+    tol = _tolerance(problem)
     offset = problem.offset(Z.shape[-1])[..., 0]
     found = kernels.solve_batch(Z, problem.Y[..., 0], problem.c, offset, l2, tol, problem.max_iter)
     if found is None:
@@ -37,7 +41,7 @@ def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tupl
     xp, Z = problem.xp, problem.Z
     if Z.ndim != 3 or Z.shape[-1] > Z.shape[-2]:
         return None
-    tol = max(problem.tol, 1e-4) if Z.dtype == xp.float32 else problem.tol
+    tol = _tolerance(problem)
     offset = xp.broadcast_to(problem.offset(Z.shape[-1])[..., 0], problem.c.shape)
     hard, soft = xp.astype(y == 1, xp.float64), problem.Y[..., 0]
     found = kernels.solve_penalties(Z, hard, soft, problem.c, offset, l2, tol, problem.max_iter)
@@ -52,6 +56,12 @@ def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tupl
         coef[at, ...], b[at, ...] = fit.coef[:, 0], fit.intercept[:, 0]
         loss[at, ...] = loo_loss(scores[..., 0], y[at, ...], 2, rest.c)[:, 0]
     return problem.result(coef), problem.result(b), loss
+
+
+def _tolerance(problem: Problem) -> float:
+    """Of a kernel: on a device it computes in the type of the rows, on the host in float64."""
+    single = problem.Z.dtype == problem.xp.float32 and not is_numpy_array(problem.Z)
+    return max(problem.tol, SINGLE_TOL) if single else problem.tol
 
 
 def paths_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: bool) -> Part:
