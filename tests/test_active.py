@@ -12,6 +12,7 @@ import pytest
 import pro2.active
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
 from pro2.active import NOISE, _covariance, _greedy
+from pro2.estimators import LinearClassifier
 from pro2.linalg.family import Member
 
 
@@ -206,6 +207,10 @@ def test_beats_random_choice_on_real_embeddings(real_data: Path):
 def test_a_model_of_several_labels_is_refused():
     X, y = make_rows(60)
     model = MultiLabelProjectAndProbe().fit(X, np.stack([y, y[::-1]], axis=1))
+    with pytest.raises(TypeError, match="model must be a fitted ProjectAndProbe"):
+        suggest_labels(LinearClassifier.from_arrays([0, 1], np.ones(6), 0.0), X, 2)
+    with pytest.raises(TypeError, match="adapted must be what"):
+        suggest_labels(ProjectAndProbe().fit(X, y), X, 2, "adapted")
     with pytest.raises(TypeError, match="model has several labels"):
         suggest_labels(model, X, 3)
 

@@ -19,9 +19,10 @@ from array_api_compat import array_namespace
 from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.linear import unit_rows
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.linear import AffineMixin, unit_rows
+from pro2.estimators.validation import beside, check_X, naming
 from pro2.linalg.family import Member
+from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import host
 from pro2.linalg.priors import SourcePrior
 
@@ -78,7 +79,8 @@ def suggest_labels(
     elif hasattr(adapted, "report_"):
         standing_in = min(BATCH, adapted.report_.n_labels)
     priors = model._source_priors()
-    rng = np.random.default_rng(random_state)
+    with naming("random_state"):
+        rng = np.random.default_rng(random_state)
     left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
     while len(taken) < n:
         at = _some(left, ROWS, rng)
@@ -95,11 +97,15 @@ def suggest_labels(
 def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if hasattr(model, "labels_"):
         raise TypeError("model has several labels: suggest_labels needs a ProjectAndProbe, fitted on one of them.")
+    if not hasattr(model, "_source_priors"):
+        raise TypeError(f"model must be a fitted ProjectAndProbe, got {type(model).__name__}.")
     check_is_fitted(model, "source_head_")
     X = host(check_X(model, X_pool, reset=False, name="X_pool"))
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= len(X):
         raise ValueError(f"n must be an integer in 1..{len(X)} (the rows of X_pool), got {n!r}.")
     if adapted is not None:
+        if not isinstance(adapted, AffineMixin):
+            raise TypeError(f"adapted must be what this model's adapt returned, got {type(adapted).__name__}.")
         check_is_fitted(adapted, "coef_")
         if adapted.n_features_in_ != X.shape[1]:
             raise ValueError(
@@ -120,7 +126,9 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
     """1 - sum of squared class probabilities, as p (1 - p) for two classes; the same for all rows at the cold start."""
     if adapted is None:
         return np.ones(len(X))
-    return 1.0 - np.sum(host(adapted.predict_proba(X)).astype(np.float64) ** 2, axis=1)
+    F = adapted._logits(X)
+    P = probabilities(F[:, None] if F.ndim == 1 else F)
+    return 1.0 - np.sum(host(P).astype(np.float64) ** 2, axis=1)
 
 
 def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:

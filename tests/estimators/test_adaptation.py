@@ -193,6 +193,16 @@ class TestWeights:
         weighted, short = ProjectAndProbe().fit(X, y, sample_weight=keep), ProjectAndProbe().fit(X[keep], y[keep])
         np.testing.assert_allclose(weighted.coef_, short.coef_, atol=1e-8)
 
+    def test_classes_of_weight_zero_are_absent_too(self):
+        X, y = make_data()
+        three = np.where(np.arange(len(y)) % 3 == 0, 2, y)
+        some = ProjectAndProbe().fit(X + 1e3, three, sample_weight=three != 2)
+        assert some.classes_.tolist() == [0, 1]
+        short = ProjectAndProbe().fit(X[three != 2] + 1e3, three[three != 2])
+        np.testing.assert_allclose(
+            some.adapt(X[:8] + 1e3, y[:8]).coef_, short.adapt(X[:8] + 1e3, y[:8]).coef_, atol=1e-8
+        )
+
     def test_fractional_weights_of_a_large_source_are_parts_of_rows(self):
         X, y = make_data(N=20_000)
         w = np.random.default_rng(0).uniform(0.1, 3.0, len(y))

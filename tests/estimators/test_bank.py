@@ -7,6 +7,7 @@ from sklearn.base import clone
 import pro2
 from pro2.estimators import bank as bank_module
 from pro2.estimators.bank import ProbeBank
+from pro2.linalg import kernels
 from pro2.linalg.probes import fit_logistic
 
 
@@ -130,6 +131,32 @@ def test_mistakes_are_explained(rng, call, message):
         call(ProbeBank(l2=0.1).fit(X, y), X, y)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_targets_of_any_layout_have_the_names_they_are_given(rng, stacked):
+    X, y, _ = supports(rng, 3, 8)
+    names = np.array(["c", "a", "b"])
+    bank = ProbeBank(l2=0.1).fit(X if stacked else list(X), y if stacked else list(y), target=names)
+    plain = ProbeBank(l2=0.1).fit(X, y)
+    for k, name in enumerate(names):
+        np.testing.assert_allclose(bank.predict_proba(X[k], name), plain.predict_proba(X[k], k), atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [[np.nan, 1.0, 2.0], [None, 1, 2], ["a", 1, 2], [1, 2], 3])
+def test_names_of_targets_that_are_none(rng, bad):
+    X, y, _ = supports(rng, 3, 8)
+    with pytest.raises((ValueError, TypeError), match="target"):
+        ProbeBank(l2=0.1).fit(X, y, target=np.array(bad, dtype=object) if "a" in np.atleast_1d(bad) else bad)
+    with pytest.raises((ValueError, TypeError), match="target"):
+        ProbeBank(l2=0.1).fit(X, y).predict(X[0], target=np.full(8, None))
+
+
+@pytest.mark.parametrize("parts", [[(5, 3), (4, 2)], [(5, 3), (0, 3)]], ids=["widths", "no rows"])
+def test_lists_that_do_not_fit_are_refused_by_name(rng, parts):
+    X = [rng.normal(size=shape) for shape in parts]
+    with pytest.raises(ValueError, match="X"):
+        ProbeBank(l2=0.1).fit(X, [np.arange(len(each)) % 2 for each in X])
+
+
 def test_score_is_the_share_of_right_answers(rng):
     X, y, _ = supports(rng, 4, 10)
     bank, ids = ProbeBank(l2=0.1).fit(X, y), np.repeat(np.arange(4), 10)
@@ -187,6 +214,12 @@ def test_tensors_stay_tensors(rng, K, l2, layout):
     np.testing.assert_array_equal(bank.predict(Xt[2], 2), expected.predict(X[2], 2))
 
 
+def test_ids_on_a_device_are_no_labels_either(rng):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="is it a column of ids"):
+        ProbeBank().fit(torch.ones(4, 8, 2), torch.arange(32).reshape(4, 8))
+
+
 def test_one_library_fits_and_another_asks(rng, tmp_path):
     torch = pytest.importorskip("torch")
     X, y, _ = supports(rng, 4, 8)
@@ -196,6 +229,23 @@ def test_one_library_fits_and_another_asks(rng, tmp_path):
             P = bank.predict_proba(asked, 1)
             assert type(P) is type(asked)
             np.testing.assert_allclose(np.asarray(P), by_array.predict_proba(X[1], 1), atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("l2", [0.1, "auto"])
+@pytest.mark.parametrize("K", [2, 3])
+def test_features_far_from_the_origin_are_solved_by_kernels_too(rng, monkeypatch, K, l2, dtype):
+    """Numba's heads of float32 rows around 100 once gave probabilities that were off by a quarter."""
+    pytest.importorskip("numba")
+    X, y, _ = supports(rng, 40, 12, K=K)
+    X = (X + 300.0).astype(dtype)
+    monkeypatch.setattr(kernels, "MANY", 0)
+    fast = ProbeBank(l2=l2).fit(X, y)
+    monkeypatch.setenv("PRO2_FUSED", "0")
+    plain = ProbeBank(l2=l2).fit(X.astype(np.float64) - 300.0, y)
+    for t in (0, 7, 39):
+        expected = plain.predict_proba(X[t].astype(np.float64) - 300.0, t)
+        np.testing.assert_allclose(fast.predict_proba(X[t], t), expected, atol=1e-3 if dtype is np.float32 else 1e-6)
 
 
 def test_one_row_per_target_is_tame(rng):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import pro2
-from pro2 import Probe, ProbeBank, ProjectAndProbe, Projection
+from pro2 import MultiLabelProjectAndProbe, PriorFamily, Probe, ProbeBank, ProjectAndProbe, Projection
 from tests.estimators.test_adaptation import make_data
 
 NAMES = [f"f{i}" for i in range(16)]
@@ -41,6 +41,9 @@ CALLS = {
     "predict_proba": lambda m, a, X, y: a.predict_proba(X),
     "score": lambda m, a, X, y: a.score(X, y),
     "source head": lambda m, a, X, y: m.source_head_.predict(X),
+    "projection": lambda m, a, X, y: m.projection_.transform(X),
+    "bank over a projection": lambda m, a, X, y: ProbeBank(m, l2=0.1).fit(X, y),
+    "suggest_labels": lambda m, a, X, y: pro2.suggest_labels(m, X, 2, a),
 }
 
 
@@ -57,6 +60,34 @@ class TestFeatureNames:
         model.adapt(X[:24], rows[3][:24], X_unlabeled=X)
         model.adapt(X[:24], rows[3][:24], X_val=X[24:], y_val=rows[3][24:])
         model.adapt_unlabeled(X).predict(X)
+        model.projection_.transform(X)
+        ProbeBank(model, l2=0.1).fit(X, rows[3]).predict(X)
+        pro2.suggest_labels(model, X, 2, adapted, X_labeled=X)
+
+    @pytest.mark.parametrize("other", ["tensor", "moments"])
+    def test_a_fit_without_names_forgets_those_of_the_fit_before(self, rows, other):
+        torch = pytest.importorskip("torch")
+        Xs, ys, X, _ = rows
+        for model in (ProjectAndProbe().fit(frame(Xs), ys), Projection().fit(frame(Xs), ys)):
+            if other == "tensor":
+                model.fit(torch.from_numpy(Xs), ys)
+            else:
+                model.fit_moments(pro2.SourceMoments.from_arrays(Xs, ys))
+            assert not hasattr(model, "feature_names_in_")
+            (model.transform if isinstance(model, Projection) else model.predict)(X)
+
+    @pytest.mark.parametrize("options", [{}, {"n_features": 3}])
+    def test_frames_that_transformers_are_told_to_return_stay_outside(self, rows, options):
+        from sklearn import config_context
+
+        Xs, ys, X, y = rows
+        plain = ProjectAndProbe(**options).fit(Xs, ys)
+        with config_context(transform_output="pandas"):
+            model = ProjectAndProbe(**options).fit(Xs, ys)
+            np.testing.assert_array_equal(model.adapt(X[:24], y[:24]).coef_, plain.adapt(X[:24], y[:24]).coef_)
+            bank = ProbeBank(model, l2=0.1).fit(X, y)
+            assert isinstance(bank.predict_proba(X), np.ndarray)
+            assert isinstance(model.projection_.transform(X), pd.DataFrame)
 
     @pytest.mark.parametrize("name", CALLS)
     def test_columns_in_another_order_are_refused(self, named, rows, name):
@@ -115,8 +146,20 @@ class TestLibraries:
         )
         probe = Probe(l2=0.1).fit(Xs, ys)
         np.testing.assert_allclose(np.asarray(probe.predict_proba(T)), probe.predict_proba(X))
+        chosen = [Probe().fit(few, rows[3][:24], X_val=X[24:], y_val=rows[3][24:]) for few in (X[:24], T[:24])]
+        np.testing.assert_allclose(np.asarray(chosen[1].coef_), chosen[0].coef_, atol=1e-9)
         model = ProjectAndProbe().fit(Xs, ys)
         np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
+
+    def test_gradients_flow_through_predictions_alone(self, rows, torch):
+        Xs, ys, X, y = rows
+        followed = torch.from_numpy(X).requires_grad_()
+        model = ProjectAndProbe().fit(torch.from_numpy(Xs).requires_grad_(), ys)
+        model = model.partial_fit(followed, y)
+        adapted = model.adapt(followed[:24], y[:24], X_unlabeled=followed)
+        assert not adapted.coef_.requires_grad
+        adapted.predict_proba(followed)[:, 1].sum().backward()
+        assert np.isfinite(followed.grad.numpy()).all()
 
 
 class TestTables:
@@ -152,6 +195,21 @@ class TestParameters:
             ProjectAndProbe(ridge=ridge).fit(*rows[:2])
         with pytest.raises((ValueError, TypeError), match="ridge must be"):
             Projection(ridge=ridge).fit(*rows[:2])
+        with pytest.raises((ValueError, TypeError), match="ridge must be"):
+            MultiLabelProjectAndProbe(ridge=ridge).fit(rows[0], rows[1][:, None])
+
+    def test_truth_is_no_number_of_components(self, rows):
+        with pytest.raises(ValueError, match="n_components=True must be"):
+            Projection(True).fit(*rows[:2])
+
+    @pytest.mark.parametrize("priors", ["x", PriorFamily, PriorFamily(scales=("unit",)), PriorFamily(scales=("x",))])
+    def test_families_that_are_none(self, rows, priors):
+        for fit in (
+            lambda: ProjectAndProbe(priors=priors).fit(*rows[:2]),
+            lambda: MultiLabelProjectAndProbe(priors=priors).fit(rows[0], rows[1][:, None]),
+        ):
+            with pytest.raises((ValueError, TypeError), match=r"priors(\.scales)? must"):
+                fit()
 
     @pytest.mark.parametrize("l2", [True, 0.0, np.nan, "cv", None])
     def test_penalties_that_are_none(self, rows, l2):
@@ -169,5 +227,7 @@ class TestParameters:
     @pytest.mark.parametrize("n", [30, 4000])
     def test_as_many_classes_as_rows_are_a_mistake_in_the_column(self, estimator, n):
         X = np.random.default_rng(0).normal(size=(n, 4))
+        with pytest.raises(ValueError, match="y cannot be used: Unknown label type: continuous"):
+            estimator.fit(X, X[:, 0])
         with pytest.raises(ValueError, match="is it a column of ids or measurements"):
             estimator.fit(X, np.arange(n))

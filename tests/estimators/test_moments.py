@@ -50,6 +50,17 @@ def test_saved_moments_come_back_to_the_bit(tmp_path, labels):
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.parametrize("first", ["array", "tensor"])
+def test_arrays_and_tensors_add_up(first):
+    torch = pytest.importorskip("torch")
+    X, y = _source()
+    a, b = SourceMoments.from_arrays(X[:200], y[:200]), SourceMoments.from_arrays(torch.from_numpy(X[200:]), y[200:])
+    total = a + b if first == "array" else b + a
+    assert type(total.mean) is type((a if first == "array" else b).mean)
+    _same(SourceMoments(total.classes, *map(np.asarray, (total.weight, total.mean, total.scatter))), a + b)
+    _same(a + b, SourceMoments.from_arrays(X, y))
+
+
 def test_federated_sites_give_the_basis_of_one_pass(tmp_path):
     X, y = _source(K=2)
     for i, (part, labels) in enumerate(_chunks(X, y)):

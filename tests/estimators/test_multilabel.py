@@ -62,6 +62,9 @@ def test_answers_have_the_shapes_of_scikit_learn(model):
         np.testing.assert_array_equal(ours.predict(test[0]), np.stack(ours.predict_proba(test[0]))[..., 1].T > 0.5)
         assert ours.score(*test) == np.mean(np.all(ours.predict(test[0]) == test[1], axis=1))
     np.testing.assert_array_equal(model.classes_, other.classes_)
+    for weight in (np.zeros(50), np.ones(3)):
+        with pytest.raises(ValueError, match="sample_weight"):
+            model.score(*test, sample_weight=weight)
 
 
 def test_missing_labels_are_left_out(model):
@@ -102,6 +105,7 @@ def test_ranked_directions_are_those_of_each_label_alone():
         (np.zeros(30), "one column per label"),
         (np.full((30, 2), 2.0), "the value 2"),
         (np.zeros((30, 2)), "column 0 of y has one value only"),
+        (np.full((30, 2), "cat"), "y cannot be used"),
     ],
 )
 def test_mistakes_are_explained(y, found):

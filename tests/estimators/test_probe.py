@@ -28,7 +28,9 @@ def test_it_is_scikit_learns_problem(K, class_weight):
     if class_weight is not None and K > 2:
         class_weight = class_weight if isinstance(class_weight, str) else {**class_weight, 2: 1.0, 3: 1.0}
     ours = Probe(l2=0.05, n_features=5, class_weight=class_weight).fit(X, y, w)
-    total = w * (1.0 if class_weight is None else compute_sample_weight(class_weight, y))
+    total = w.copy() if class_weight is None else w * compute_sample_weight(class_weight, y)
+    if class_weight == "balanced":  # by weight
+        total = w / np.bincount(y, w)[y]
     theirs = LogisticRegression(C=1 / (0.05 * total.sum()), tol=1e-10, max_iter=5000).fit(X, y, total)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
     assert ours.kkt_ <= 1e-9
@@ -44,6 +46,17 @@ def test_a_column_around_a_hundred_is_solved(K):
     a, b = (Probe(l2=0.1, n_features=5).fit(A, y, prior_mean=prior) for A in (X, far))
     assert b.kkt_ <= 1e-9
     np.testing.assert_allclose(b.predict_proba(far), a.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("l2", [1e-6, 1e-2, 1.0])
+def test_a_prior_mean_that_is_sure_of_every_row_is_solved(seed, l2):
+    """Where no row has any curvature left, the solver once stayed where it was after three steps."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(20) % 2
+    X = rng.normal(size=(20, 50)) + 0.8 * y[:, None] * rng.normal(size=50)
+    probe = Probe(l2=50 * l2, n_features=50).fit(X, y, prior_mean=1e3 * rng.normal(size=50))
+    assert probe.kkt_ <= 1e-9
 
 
 def test_what_is_not_solved_is_said(monkeypatch):
@@ -71,8 +84,6 @@ def test_weights_are_repetitions_also_in_the_choice(options):
     w = np.random.default_rng(0).integers(0, 3, 20)
     w[:4] = 1
     at = np.repeat(np.arange(20), w)
-    if "class_weight" in options:  # which counts rows, not weights, as in scikit-learn
-        w, at = np.ones(20), np.arange(20)
     a, b = Probe(**options).fit(X, y, w.astype(float)), Probe(**options).fit(X[at], y[at])
     assert a.n_features_ == b.n_features_
     np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
@@ -108,6 +119,11 @@ class TestAdamW:
     def test_nothing_is_ignored(self, options):
         assert np.abs(self.heads(**options) - self.heads()).max() > 1e-3
 
+    def test_a_generator_is_a_start(self):
+        X, y = make_rows(30)
+        a, b = (Probe(solver="adamw", random_state=np.random.default_rng(3)).fit(X, y) for _ in range(2))
+        np.testing.assert_array_equal(a.coef_, b.coef_)
+
     def test_a_weight_is_a_repetition(self):
         X, y = make_rows(30)
         w = np.random.default_rng(3).integers(0, 3, 30).astype(float)
@@ -138,6 +154,13 @@ def test_prior_means_that_are_none_are_refused(prior):
         ({"fit": {"X_val": np.ones((2, 5))}}, "give both or neither"),
         ({"fit": {"sample_weight": np.ones(3)}}, "sample_weight has shape"),
         ({"fit": {"sample_weight": -np.ones(80)}}, "sample_weight must be"),
+        ({"fit": {"sample_weight": ["a"] * 80}}, "sample_weight cannot be used"),
+        ({"class_weight": {0: -1, 1: 1}}, "class_weight must be"),
+        ({"solver": "adamw", "learning_rate": np.nan}, "learning_rate must be"),
+        ({"solver": "adamw", "learning_rate": None}, "learning_rate must be"),
+        ({"solver": "adamw", "learning_rate": 1e10}, "learning_rate must be"),
+        ({"solver": "adamw", "random_state": "x"}, "random_state cannot be used"),
+        ({"class_weight": {0: np.nan, 1: 1}}, "class_weight must be"),
     ],
 )
 def test_mistakes_are_explained(change, message):

@@ -84,6 +84,24 @@ def test_row_order_does_not_matter(parts, rng):
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-7)
 
 
+@pytest.mark.parametrize("K", [2, 4])
+def test_a_source_of_fewer_rows_than_features_knows_no_coordinates(rng, K):
+    y, family = np.arange(60) % K, pro2.PriorFamily(tolerance=1e9)  # features are damped one by one: not here
+    X = rng.normal(size=(60, 100)) * np.linspace(0.5, 2, 100) + 0.3 * rng.normal(size=(K, 100))[y]
+    source, target, rest = X[:40], X[40:48], X[48:]
+    turn = np.linalg.qr(rng.normal(size=(100, 100)))[0]
+
+    def proba(change, order=slice(None)):
+        model = pro2.ProjectAndProbe(scale="global", priors=family).fit(change(source[order]), y[:40][order])
+        return model.adapt(change(target), y[40:48]).predict_proba(change(rest))
+
+    same = proba(lambda A: A)
+    np.testing.assert_allclose(proba(lambda A: A @ turn), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A[:, ::-1]), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A, slice(None, None, -1)), same, atol=1e-6)
+    np.testing.assert_allclose(proba(lambda A: A.astype(np.float32)), same, atol=1e-4)
+
+
 def test_partial_fit_equals_fit(parts):
     Xs, ys, *_ = parts
     whole, pieces = pro2.Projection(4).fit(Xs, ys), pro2.Projection(4)
@@ -181,7 +199,7 @@ def test_grid_search_pipeline_and_clone(parts):
 MISTAKES = {
     "unknown class": (lambda m, X, y: m.adapt(X, y + 7), "that the source does not have"),
     "width": (lambda m, X, y: m.adapt(X[:, :3], y), "embed it with the same backbone"),
-    "length": (lambda m, X, y: m.adapt(X, y[:-1]), "one label is needed per row"),
+    "length": (lambda m, X, y: m.adapt(X, y[:-1]), "y_target has 399 entries but there are 400 rows"),
     "nan": (lambda m, X, y: m.adapt(np.where(X > 2, np.nan, X), y), "NaN"),
     "empty": (lambda m, X, y: m.adapt(X[:0], y[:0]), "0 sample"),
     "no label": (lambda m, X, y: m.adapt(X, y * np.nan), "y_target has no label at all"),
@@ -192,13 +210,18 @@ MISTAKES = {
         "X_unlabeled needs l2='auto'",
     ),
     "weights": (lambda m, X, y: m.adapt(X, y, np.zeros(len(y))), "sample_weight must be finite"),
-    "sampling": (lambda m, X, y: pro2.ProjectAndProbe(label_sampling="all").fit(X, y), "label_sampling must be one of"),
+    "sampling": (lambda m, X, y: pro2.ProjectAndProbe(label_sampling="all").fit(X, y), "label_sampling must be"),
     "ids": (lambda m, X, y: m.fit(X, np.arange(len(y))), "is it a column of ids or measurements"),
     "penalty by name": (lambda m, X, y: pro2.ProjectAndProbe(l2="cv").fit(X, y).adapt(X, y), "l2 must be"),
     "half validation": (lambda m, X, y: m.adapt(X, y, X_val=X), "give both or neither"),
     "domain": (lambda m, X, y: m.fit(X, y, sample_domain=np.zeros(len(y))), "non-zero number per row"),
     "no source": (lambda m, X, y: m.fit(X, y, sample_domain=-np.ones(len(y))), "no positive entry"),
+    "domain not known": (lambda m, X, y: m.fit(X, y, sample_domain=np.r_[np.nan, np.ones(len(y) - 1)]), "one non-zero"),
     "too wide": (lambda m, X, y: pro2.ProjectAndProbe(n_components=99).fit(X, y), "n_components=99"),
+    "sampling set later": (
+        lambda m, X, y: m.set_params(label_sampling="x").adapt(X, y),
+        "label_sampling must be one of",
+    ),
     "penalty": (lambda m, X, y: pro2.ProjectAndProbe(l2=np.inf).fit(X, y).adapt(X, y), "l2 must be"),
     "ridge": (lambda m, X, y: pro2.ProjectAndProbe(ridge=np.nan).fit(X, y), "ridge must be a finite"),
     "scale": (lambda m, X, y: pro2.ProjectAndProbe(scale="std").fit(X, y), "scale must be 'auto' or one of"),

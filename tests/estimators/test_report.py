@@ -241,6 +241,16 @@ def test_row_numbers_of_the_surprising_are_those_of_the_caller():
     assert report.surprising[0] == 2
 
 
+@pytest.mark.parametrize("n", [6, 9, 24])
+@pytest.mark.parametrize("l2", [1e-3, 10.0, 1e6])
+def test_a_strong_penalty_on_the_papers_probe_is_no_error(rows, l2, n):
+    """A row that leaves makes its class rarer: where scores were small, left-out answers were always wrong."""
+    Xs, ys, X, y = rows
+    few = np.concatenate([np.flatnonzero(y == name)[: n + k] for k, name in enumerate(np.unique(y))])
+    adapted = ProjectAndProbe(n_features=3, l2=l2).fit(Xs, ys).adapt(X[few], y[few])
+    assert adapted.report_.accuracy == pytest.approx(adapted.score(X, y), abs=0.2)
+
+
 def one_prior(**options):
     return PriorFamily(
         scales=("standard",), ridges=(3.0,), sizes=(1.0,), reaches=(4.0,), covariances=("ranked",), **options
@@ -269,7 +279,7 @@ def test_a_row_leaves_with_its_copies_whichever_is_named(rows, out):
         model.adapt(np.delete(X[:24], 3, 0), np.delete(y[:24], 3)),
     )
     np.testing.assert_allclose(without.coef_, others.coef_, atol=1e-10)
-    with pytest.raises(ValueError, match=r"rows has \[25\]: the 25 labelled rows are numbered from 0"):
+    with pytest.raises(ValueError, match=r"numbers of the 25 labelled rows, from 0, got \[25\]"):
         model.adapt(X[twice], y[twice]).without([25])
 
 
@@ -282,6 +292,9 @@ def test_every_way_to_adapt_can_leave_labels_out(rows, way):
     assert without.score(X[24:], y[24:]) > 0.5
     with pytest.raises(ValueError, match="rows has all 24 labelled rows"):
         adapted.without(range(24))
+    for bad in ([-1], [1.5], "a", 3, np.arange(24) < 2):
+        with pytest.raises(ValueError, match="rows must be numbers"):
+            adapted.without(bad)
     with pytest.raises(AttributeError, match="files and copies do not carry them"):
         pickle.loads(pickle.dumps(adapted)).without([0])
 

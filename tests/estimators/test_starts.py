@@ -47,6 +47,18 @@ class TestMoments:
             np.testing.assert_allclose(model.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
             np.testing.assert_allclose(model.adapt(*few).coef_, whole.adapt(*few).coef_, atol=1e-6)
 
+    def test_a_class_without_rows_lies_nowhere_in_particular(self):
+        """It once lay at the origin, however far that was from all rows, and as common as a millionth."""
+        X, y = rows(4, 600)
+        few, names = rows(4, 20, seed=1)
+        found = []
+        for offset in (0.0, 1e3):
+            moments = SourceMoments.from_arrays(X + offset, y, sample_weight=y != "cat")
+            adapted = ProjectAndProbe.from_moments(moments).adapt(few + offset, names)
+            found.append(adapted.predict_proba(few + offset))
+            assert adapted.score(few + offset, names) > 0.9
+        np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
     def test_a_saved_model_adapts_alike(self, case, tmp_path):
         _, (X, y), few, _ = case
         moments = SourceMoments.load(SourceMoments.from_arrays(X, y).save(tmp_path / "a.moments"))
@@ -67,6 +79,8 @@ class TestMoments:
         assert ProjectAndProbe.from_moments(moments, n_components=3).projection_.components_.shape == (3, 14)
         with pytest.raises(ValueError, match="solver='logistic' needs source rows"):
             ProjectAndProbe.from_moments(moments, solver="logistic")
+        with pytest.raises(ValueError, match="moments have one class only"):
+            ProjectAndProbe.from_moments(SourceMoments.from_arrays(case[1][0], np.zeros(600)))
         with pytest.raises(TypeError, match="moments must be SourceMoments"):
             ProjectAndProbe.from_moments(case[1][0])
 
@@ -143,6 +157,11 @@ class TestHead:
             (head.coef_ * np.nan, 0.0, head.classes_, "NaN"),
             (head.coef_, 0.0, ["ant"], "at least two"),
             (head.coef_, 0.0, ["ant"] * K, "same label twice"),
+            (head.coef_, 0.0, K, "classes must be a list"),
+            (head.coef_, 0.0, [1, *"abcdef"[: K - 1]], "mixes texts and numbers"),
+            ("a", 0.0, head.classes_, "coef cannot be used"),
+            (head.coef_, "a", head.classes_, "intercept cannot be used"),
+            (1e200 * head.coef_, 0.0, head.classes_, "coef gives logits beyond"),
         ]:
             with pytest.raises(ValueError, match=found):
                 ProjectAndProbe.from_head(coef, intercept, classes, X)

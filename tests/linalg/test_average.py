@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pro2.linalg.average import average_head
+from pro2.linalg.average import average_head, temperature
 from pro2.linalg.family import Member, PriorFamily
 from pro2.linalg.labels import Labels, class_shift
 from pro2.linalg.probes import fit_logistic
@@ -54,6 +54,33 @@ def test_rows_that_are_left_out_have_no_say_in_the_best_priors(n_rows):
     # those that agree want the source head large, the others as small as it may be
     assert {member.size for _, member in standing.best(standing.number[agrees], 2)} == {4.0}
     assert max(member.size for _, member in standing.best(standing.number[~agrees], 2)) <= 0.25
+
+
+@pytest.mark.parametrize("n_rows", [20, 400], ids=["all priors", "screened"])
+def test_labels_of_no_weight_have_no_say(n_rows):
+    Z, t = make_target(M=n_rows)
+    standing = make_average(two_frames(), Z, t, np.full(n_rows, 1e-12)).standing
+    np.testing.assert_allclose(standing.score, standing.trust, atol=1e-6)
+
+
+def test_the_temperature_follows_the_labels_without_a_jump():
+    """Its search once ended on points half a per cent apart, so that rounding alone moved all logits by as much."""
+    rng = np.random.default_rng(0)
+    scores, Y, c = 3.0 * rng.normal(size=(16, 1)), (np.arange(16)[:, None] % 2).astype(float), np.ones(16)
+    found = [temperature(scores, Y, c + step * np.eye(16)[3]) for step in np.linspace(0.0, 1.0, 1001)]
+    steps = np.diff(found)
+    assert np.all(steps > 0) or np.all(steps < 0)
+    assert np.abs(steps).max() < 3 * np.abs(steps).mean()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_second_label_of_a_class_comes_gradually(n_classes):
+    """The only label of a class judges its priors in another way: a second one of no weight once changed that."""
+    prior = make_prior(*make_source(n_classes))
+    Z, t = make_target(n_classes, M=2 * n_classes)
+    one = make_average(prior, Z[:-1], t[:-1])
+    c = np.r_[np.ones(2 * n_classes - 1), 1e-7]
+    close(make_average(prior, Z, t, c), one)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

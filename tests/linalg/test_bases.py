@@ -149,6 +149,19 @@ def test_rank_deficient_and_constant_features(rng, ridge, K):
     assert np.isfinite(basis.scores).all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("K", [2, 4])
+def test_with_fewer_rows_than_features_no_direction_leaves_their_span(rng, K, dtype, backend):
+    X, y = rows_of(rng, n=60, D=100, K=K)
+    X = X.astype(dtype)
+    span = np.linalg.svd((X - X.mean(axis=0, dtype=float)).astype(float), full_matrices=False)[2][:59]
+    found = krylov_basis(Moments.from_arrays(to(backend, X)[0], y), 70, 0.3)
+    assert found.n_informative == 59
+    rows = host(found.components)[:59]
+    np.testing.assert_allclose(rows @ span.T @ span, rows, atol=1e-11)
+
+
 def test_badly_scaled_features_stay_finite(rng):
     X, y = rows_of(rng)
     basis = krylov_basis(Moments.from_arrays(X * np.logspace(-6, 6, 12), y), 12, 0.1)

@@ -63,6 +63,8 @@ def problem(kind: str, T: int = 10) -> tuple[np.ndarray, np.ndarray]:
         Z = Z * 10.0 ** np.linspace(-3, 3, p)
     elif kind == "far from the origin":
         Z = Z + 100.0
+    elif kind == "very far":
+        Z = Z + 1e4
     elif kind == "constant features":
         Z[..., 2:4] = 0.0
     elif kind == "zero":
@@ -73,7 +75,7 @@ def problem(kind: str, T: int = 10) -> tuple[np.ndarray, np.ndarray]:
 
 
 KINDS = ["random", "square", "long", "separable", "rank-deficient", "equal rows", "badly scaled", "far from the origin",
-         "constant features", "zero", "one class", "one row", "two rows"]  # fmt: skip
+         "very far", "constant features", "zero", "one class", "one row", "two rows"]  # fmt: skip
 
 
 @contextmanager

@@ -102,13 +102,23 @@ def test_leading_eigenpairs_are_those_of_the_whole_matrix(n):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"covariances": ()}, "covariances must name some of"),
+        ({"covariances": ()}, "covariances must be a tuple of at least one"),
         ({"covariances": ("flat", "round")}, "covariances must name some of"),
-        ({"whitening": 0.0}, "whitening must be positive"),
-        ({"n_principal": 0}, "n_principal must be at least 1"),
+        ({"covariances": "flat"}, "covariances must be a tuple"),
+        ({"whitening": 0.0}, "whitening must be in 1e-10"),
+        ({"n_principal": 0}, "n_principal must be in 1"),
+        ({"n_ranked": 1.5}, "n_ranked must be in 1"),
+        ({"scales": ()}, "scales must be a tuple of at least one"),
+        ({"ridges": 0.1}, "ridges must be a tuple"),
+        ({"reaches": (4.0, 0.0)}, "reaches must be in"),
+        ({"sizes": (np.nan,)}, "sizes must be in"),
+        ({"ranked": 1.1}, "ranked must be in 0..1"),
+        ({"trust": "16"}, "trust must be in"),
+        ({"source_shares": np.nan}, "source_shares must be in 0..1"),
+        ({"sharpness": True}, "sharpness must be in"),
     ],
 )
-def test_a_covariance_that_does_not_exist_is_an_error(change, found):
+def test_constants_that_make_no_prior_are_an_error(change, found):
     with pytest.raises(ValueError, match=found):
         PriorFamily(**change)
 

@@ -17,7 +17,6 @@ from pro2.linalg.average import AveragedHead, average_head
 from pro2.linalg.labels import ClassShift, Labels, class_shift, drawn_by_class
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
-from pro2.linalg.probes import loo_path
 
 LARGE_CHANGE = 2.0  # ratio of a feature's variances; between 1 and 2 damping the source head cost as often as it helped
 
@@ -72,9 +71,9 @@ class PaperProbe:
         self, classes: np.ndarray, X: Array, codes: Array, weight: Array | None, val: tuple[Array, Array] | None
     ) -> LinearClassifier:
         """A classifier with its evidence; d and l2 by leave-one-out, or by accuracy on validation rows."""
-        Z = self.projection.transform(X)
+        Z = self.projection._features(X)
         d_grid, l2_grid = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z, weight)
-        val = None if val is None else (self.projection.transform(val[0]), val[1])
+        val = None if val is None else (self.projection._features(val[0]), val[1])
         fit, scores = select(Z, codes, d_grid, l2_grid, len(classes), weight, None, val)
         i, j = best_candidate(scores)
         coef, intercept = self.projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])
@@ -84,14 +83,8 @@ class PaperProbe:
         return adapted
 
     def _evidence(self, classes: np.ndarray, labels: Labels, d: int, l2: float) -> Evidence:
-        def loo() -> Array:
-            Z = self.projection.transform(labels.X)
-            _, scores = loo_path(Z, labels.y, [d], [l2], n_classes=len(classes), sample_weight=labels.c)
-            scores = scores[0, 0, ...]
-            return scores[:, None] if len(classes) == 2 else scores
-
         def refit(some: Labels) -> tuple[Array, Array]:
-            Z = self.projection.transform(some.X)
+            Z = self.projection._features(some.X)
             fit, _ = select(Z, some.y, [d], [l2], len(classes), some.c, None, None)
             return self.projection.to_input_space(fit.coef[0, 0, ...], fit.intercept[0, 0, ...])
 
@@ -99,7 +92,7 @@ class PaperProbe:
         facts = {"n_features": d, "l2": l2}
         source = (self.source_head.coef_, self.source_head.intercept_)
         by_class = drawn_by_class(counts, "auto")
-        return Evidence(labels, loo, counts / counts.sum(), by_class, refit, facts, None, source)
+        return Evidence(labels, None, counts / counts.sum(), by_class, refit, facts, None, source)
 
 
 def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> LinearClassifier:

@@ -10,11 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pro2.estimators.contract import check_classes, check_labels
+from pro2.estimators.contract import check_classes, check_few, check_labels
 from pro2.estimators.files import FileMixin
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.projection import Projection
+from pro2.estimators.validation import beside, check_width, check_X, naming
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import fit_logistic, loo_penalties
@@ -24,6 +25,7 @@ POOLED_ROWS = 100_000  # rows that decide the pooled head: more would not move i
 SHARING_TARGETS = 10_000  # targets that decide the shares of the candidates
 BATCH_NUMBERS = 1 << 23  # numbers in one batch of supports: 64 MB, and a few times that while solving
 DEVICE_NUMBERS = 1 << 27  # the same on a GPU, where a batch must be large to be worth its launch
+FAR = 3.0  # deviations of the mean from the origin from which on rows are taken about it: kernels keep their digits
 FEW_CODES = 32  # integer labels of so narrow a range are counted value by value: that needs no sorting
 
 
@@ -65,6 +67,11 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
     (8,)
     """
 
+    coef_: Array
+    intercept_: Array
+    pooled_coef_: Array
+    pooled_intercept_: Array
+
     def __init__(self, projection: Any = None, l2: float | str = "auto", n_features: int | None = None):
         self.projection = projection
         self.l2 = l2
@@ -77,8 +84,9 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         ----------
         X : array (T, M, D), list of T arrays (M_t, D), or flat rows (n, D)
         y : labels in the same layout
-        target : array (n,), optional
-            Target id of each flat row. Without it flat rows are one target; the other layouts number targets 0..T-1.
+        target : array (n,) or (T,), optional
+            Target id of each flat row, or of each target in the other layouts. Without it flat rows are one target; the
+            other layouts number targets 0..T-1.
         """
         number = isinstance(self.l2, Real) and not isinstance(self.l2, bool)
         if not (self.l2 == "auto" or (number and 0 < float(self.l2) < np.inf)):
@@ -87,19 +95,25 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         Z = self._features(rows, reset=True)
         if ids is None:
             ids = np.zeros(Z.shape[0], dtype=int)
-        if not isinstance(ids, int) and ids.shape != (Z.shape[0],):
-            raise ValueError(f"target has shape {ids.shape}, X has {Z.shape[0]} rows: one id per row is needed.")
+        if not isinstance(ids, int):
+            ids = check_labels(ids, Z.shape[0], "target")
         self.classes_, codes = _encoded(labels, Z)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): a bank needs at least two over all targets."
+                f"y has one class only {self.classes_.tolist()}: a bank needs at least two over all targets."
             )
         if isinstance(ids, int):
             self.targets_, which = np.arange(ids), None  # equal targets one after the other need no sorting
         else:
-            self.targets_, which = np.unique(ids, return_inverse=True)
+            with naming("target"):
+                self.targets_, which = np.unique(ids, return_inverse=True)
+        middle = _far_middle(Z)
+        Z = Z if middle is None else Z - middle
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
+        if middle is not None:
+            self.intercept_ = self.intercept_ - self.coef_ @ middle
+            self.pooled_intercept_ = self.pooled_intercept_ - self.pooled_coef_ @ middle
         return self
 
     def predict(self, X: Any, target: Any = None) -> np.ndarray:
@@ -131,9 +145,11 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         return type(self)(self.projection, self.l2, self.n_features)
 
     def _features(self, X: Any, reset: bool) -> Array:
+        inner = getattr(self.projection, "projection_", self.projection)
+        if inner is not None and reset and hasattr(X, "columns"):  # a frame: its names must be those of the projection
+            validate_data(inner, X, reset=False, skip_check_array=True)
         X = check_X(self, X, reset=reset)
-        if self.projection is not None:
-            X = getattr(self.projection, "projection_", self.projection).transform(X)
+        X = X if inner is None else _projected(inner, X)
         d = X.shape[1] if self.n_features is None else self.n_features
         if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= X.shape[1]:
             raise ValueError(f"n_features must be in 1..{X.shape[1]} (the projected width), got {d!r}.")
@@ -147,7 +163,8 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         wanted = host(target)
         if wanted.ndim and wanted.shape != (n_rows,):
             raise ValueError(f"target has shape {wanted.shape}: one id for all rows, or one for each of {n_rows}.")
-        at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
+        with naming("target"):
+            at = np.clip(np.searchsorted(self.targets_, wanted), 0, len(self.targets_) - 1)
         unknown = np.unique(np.atleast_1d(wanted)[np.atleast_1d(self.targets_[at] != wanted)])
         if unknown.size:
             raise ValueError(f"target {unknown[:5].tolist()} is not in the bank: fit it, or use pooled_coef_.")
@@ -155,7 +172,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_pooled(self, Z: Array, codes: Array) -> None:
         xp = array_namespace(Z)
-        some = slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
+        some = _spread_rows(Z)
         few = Z[some, :]
         self._unit = unit = float(xp.sum(xp.var(xp.astype(few, xp.float64), axis=0))) or 1.0
         l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
@@ -207,6 +224,31 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             yield at, heads, offsets, -loss * xp.sum(wb, axis=-1, keepdims=True)
 
 
+def _spread_rows(Z: Array) -> slice:
+    return slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
+
+
+def _far_middle(Z: Array) -> Array | None:
+    """The mean of rows (p,) that lie so far from the origin that their differences are small beside it, or None."""
+    xp = array_namespace(Z)
+    few = xp.astype(Z[_spread_rows(Z), :], xp.float64)
+    mean, variance = xp.mean(few, axis=0), xp.var(few, axis=0)
+    far = float(xp.sum(mean * mean)) > FAR**2 * float(xp.sum(variance))
+    return xp.astype(mean, Z.dtype) if far else None
+
+
+def _projected(inner: Any, X: Array) -> Array:
+    """Features of checked rows, an array whatever `set_output` says."""
+    if not hasattr(inner, "transform"):
+        raise TypeError(f"projection must be a fitted transformer or ProjectAndProbe, got {type(inner).__name__}.")
+    if isinstance(inner, Projection):
+        check_is_fitted(inner, "components_")
+        check_width(inner, X.shape[1], "X")
+        return inner._features(X)
+    Z = inner.transform(X)
+    return Z if is_array_api_obj(Z) else np.asarray(Z)
+
+
 def _weighted(w: Array, values: Array) -> Array:
     """Sum over candidates (axis 1) of values (t, C, ...) with weights (t, C), in the type of the values."""
     xp = array_namespace(values)
@@ -247,6 +289,7 @@ def _encoded(labels: Any, Z: Array) -> tuple[np.ndarray, Array]:
         if tuple(labels.shape) != (Z.shape[0],):
             raise ValueError(f"y has shape {tuple(labels.shape)}, X has {Z.shape[0]} rows: give one label per row.")
         classes = _values(labels)
+        check_few(classes.shape[0], Z.shape[0])
         return host(classes), xp.searchsorted(classes, labels)
     y = check_labels(labels, Z.shape[0])
     classes = check_classes(y)
@@ -266,20 +309,32 @@ def _values(labels: Array) -> Array:
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | int | None]:
     """Rows, labels and target ids, whatever the layout.
 
-    For (T, M, D) the number of targets stands for the ids; flat rows without ids are one target.
+    For (T, M, D) without ids the number of targets stands for them; flat rows without ids are one target.
     """
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
-        if len(X) != len(y) or any(len(a) != len(b) for a, b in zip(X, y)):
-            raise ValueError("X and y must be lists of equal length, with one label for each row of each target.")
-        ids = np.repeat(np.arange(len(X)), [len(a) for a in X])
-        return array_namespace(*X).concat(list(X)), np.concatenate([host(each) for each in y]), ids
+        if len(X) != len(y) or any(len(a) != len(b) or not len(a) for a, b in zip(X, y)):
+            raise ValueError(
+                "X and y must be lists of equal length, with one label for each row, and no target without rows."
+            )
+        with naming("X"):
+            parts = [each if is_array_api_obj(each) else np.asarray(each) for each in X]
+            rows = array_namespace(*parts).concat(parts)
+        ids = np.repeat(_ids(target, len(X)), [len(a) for a in X])
+        return rows, np.concatenate([host(each) for each in y]), ids
     if getattr(X, "ndim", 2) == 3:
         labels: Any = y if is_array_api_obj(y) else np.asarray(y)
         if tuple(labels.shape) != tuple(X.shape[:2]):
             expected = tuple(X.shape[:2])
             raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
-        return X.reshape(-1, X.shape[2]), labels.reshape(-1), int(X.shape[0])
+        T, M, D = X.shape
+        xp = array_namespace(X)
+        return xp.reshape(X, (T * M, D)), labels.reshape(-1), T if target is None else np.repeat(_ids(target, T), M)
     return X, y, None if target is None else host(target)
+
+
+def _ids(target: Any, n_targets: int) -> np.ndarray:
+    """One id for each target, 0, 1, ... by default."""
+    return np.arange(n_targets) if target is None else check_labels(target, n_targets, "target")
 
 
 def _batches(

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import beside, check_weight, check_X, table_rows
+from pro2.estimators.validation import beside, check_weight, check_X, naming, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
 NEW_CLASS = "add labelled rows of them to the source, or drop them from the target"
@@ -43,14 +43,12 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         X = check_X(self, X, reset=True)
         y = check_labels(y, X.shape[0])
         weight = check_weight(sample_weight, X)
-        source, target = _split_domains(sample_domain, X.shape[0])
+        source, target = _split_domains(sample_domain, X.shape[0], weight)
         self.classes_ = check_classes(y[source])
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): a source needs rows of at least two classes."
-            )
+            raise ValueError(f"y has one class only {self.classes_.tolist()}: a source needs rows of at least two.")
         _, codes = encode(y[source], self.classes_.tolist())
-        Xs = X if target is None else take_rows(X, source)
+        Xs = X if len(source) == X.shape[0] else take_rows(X, source)
         coef, intercept = self._fit_source(Xs, beside(codes, X), take_rows(weight, source))
         self._set_head(coef, intercept)
         if target is None:
@@ -95,13 +93,14 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     """Labels as a row of the right length; missing ones (None, NaN) only where that is allowed."""
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
-    y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
+    with naming(name):
+        y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
     if len(y) != n_rows:
-        raise ValueError(f"{name} has {len(y)} labels but there are {n_rows} rows: one label is needed per row.")
+        raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
         raise ValueError(f"{name} contains infinity: labels are names or whole numbers.")
     if not missing and is_missing(y).any():
-        raise ValueError(f"{name} contains NaN or None: leave out rows without a label.")
+        raise ValueError(f"{name} contains NaN or None: leave out rows without one.")
     return y
 
 
@@ -114,29 +113,39 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in y.tolist()})
         raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
-    whole = y.dtype.kind not in "fc" or bool(np.all(y == np.round(y)))  # fractions are refused below, by their name
-    if whole and len(classes) > max(20, len(y) // 2):
-        raise ValueError(
-            f"y has {len(classes)} different values in {len(y)} rows: is it a column of ids or measurements? "
-            "A class needs several rows."
-        )
-    check_classification_targets(y)
+    if y.dtype.kind not in "fc" or bool(np.all(y == np.round(y))):  # fractions are refused below, by their name
+        check_few(len(classes), len(y))
+    with naming("y"):
+        check_classification_targets(y)
     return classes
 
 
-def _split_domains(sample_domain: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Row indices of source and target; the target is None when no domain is given or all rows are source."""
+def check_few(n_classes: int, n_rows: int) -> None:
+    """Not nearly a class for each row."""
+    if n_classes > max(20, n_rows // 2):
+        raise ValueError(
+            f"y has {n_classes} different values in {n_rows} rows: is it a column of ids or measurements? "
+            "A class needs several rows."
+        )
+
+
+def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Row indices of source and target; the target is None when no domain is given or all rows are source.
+
+    Source rows of weight 0 are absent, and so are their classes.
+    """
+    there = np.ones(n_rows, dtype=bool) if weight is None else host(weight) > 0
     if sample_domain is None:
-        return np.arange(n_rows), None
+        return np.flatnonzero(there), None
     domain = host(sample_domain).reshape(-1)
-    if len(domain) != n_rows or domain.dtype.kind not in "iuf" or np.any(domain == 0):
+    if len(domain) != n_rows or domain.dtype.kind not in "iuf" or not np.all((domain > 0) | (domain < 0)):
         raise ValueError(
             f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
             f"{len(domain)} entries of type {domain.dtype} for {n_rows} rows."
         )
-    source, target = np.flatnonzero(domain > 0), np.flatnonzero(domain < 0)
+    source, target = np.flatnonzero((domain > 0) & there), np.flatnonzero(domain < 0)
     if not len(source):
-        raise ValueError("sample_domain has no positive entry: the source is needed to learn the projection.")
+        raise ValueError("sample_domain has no positive entry of positive weight: the source is needed to learn from.")
     return source, target if len(target) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -15,6 +15,8 @@ from pro2.estimators.report import AdaptationReport, Evidence
 from pro2.estimators.validation import beside, check_X
 from pro2.linalg.losses import affine, probabilities
 from pro2.linalg.moments import Array, host
+
+Part = TypeVar("Part", bound=Any)
 
 
 def unit_rows(X: Array) -> Array:
@@ -67,7 +69,10 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
     def decision_function(self, X: Any) -> Array:
         """Logits: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self, "coef_")
-        X = check_X(self, X, reset=False)
+        return self._logits(check_X(self, X, reset=False))
+
+    def _logits(self, X: Array) -> Array:
+        """The same for rows that are checked."""
         X = unit_rows(X) if self.unit_rows_ else X
         logits = affine(X, beside(self.coef_, X), beside(self.intercept_, X))
         return logits[:, 0] if len(self.classes_) == 2 else logits
@@ -84,11 +89,11 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         codes = xp.astype(f > 0, xp.int64) if f.ndim == 1 else xp.argmax(f, axis=1)
         return self.classes_[host(codes)]
 
-    def _named(self, head: LinearClassifier) -> LinearClassifier:
+    def _named(self, part: Part) -> Part:
         """With the names of this one's columns, so that a frame in another order is noticed."""
         if hasattr(self, "feature_names_in_"):
-            head.feature_names_in_ = self.feature_names_in_
-        return head
+            part.feature_names_in_ = self.feature_names_in_
+        return part
 
 
 class LinearClassifier(AffineMixin, BaseEstimator):

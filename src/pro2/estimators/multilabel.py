@@ -14,8 +14,8 @@ from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.multilabel_report import MultiLabelReport
-from pro2.estimators.projection import DEFAULT_RIDGE, input_scale
-from pro2.estimators.validation import check_X
+from pro2.estimators.projection import DEFAULT_RIDGE, check_family, check_ridge, input_scale
+from pro2.estimators.validation import check_weight, check_X, naming
 from pro2.linalg.family import PriorFamily
 from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
 from pro2.linalg.labels import SAMPLING, Labels
@@ -57,7 +57,8 @@ class MultiLabelMixin(FileMixin, ClassifierMixin):
         """Share of rows all of whose known labels are right, as scikit-learn has it."""
         found = self.predict(X)
         Y = label_matrix(y, len(found), "y")[0]
-        return float(np.average(np.all((found == Y) | np.isnan(Y), axis=1), weights=sample_weight))
+        right = np.all((found == Y) | np.isnan(Y), axis=1)
+        return float(np.average(right, weights=check_weight(sample_weight, found)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -146,6 +147,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
+        check_ridge(self.ridge)
+        check_family(self.priors)
         X = host(check_X(self, X, reset=True))
         Y, self.labels_ = label_matrix(y, len(X), "y", labels)
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
@@ -211,7 +214,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
 
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(n, T) of 0, 1 and NaN, and the names of its columns."""
-    Y = np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else y, dtype=np.float64)
+    with naming(name):
+        Y = np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else y, dtype=np.float64)
     if Y.ndim != 2 or len(Y) != n or not Y.shape[1]:
         raise ValueError(f"{name} has shape {Y.shape}: a matrix of 0 and 1 with {n} rows, one column per label.")
     odd = Y[~np.isnan(Y) & (Y != 0) & (Y != 1)]

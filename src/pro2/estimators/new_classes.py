@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from pro2.estimators.linear import LinearClassifier
-from pro2.estimators.moments import SourceMoments
 from pro2.linalg.priors import spread_classes
 
 NEW_CLASSES = ("refuse", "allow")
@@ -24,7 +24,8 @@ def with_new_classes(model: Any, y: np.ndarray) -> Any:
     wider = copy(model)
     wider.classes_ = classes
     wider.priors_ = tuple(prior.with_classes(places, len(classes)) for prior in model._source_priors())
-    wider.source_moments_ = _moments(model.source_moments_, classes, places)
+    known = replace(model.source_moments_, classes=tuple(model.classes_.tolist()))  # classes may have been renamed
+    wider.source_moments_ = known.over(tuple(classes.tolist()))
     wider.source_head_ = _head(model.source_head_, classes, places)
     return wider
 
@@ -40,14 +41,10 @@ def _union(known: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.union1d(known, names)
 
 
-def _moments(moments: SourceMoments, classes: np.ndarray, places: list[int]) -> SourceMoments:
-    """What says how common classes are: a new one is taken to be as common as the others are on average."""
-    xp = array_namespace(moments.weight)
-    at = {place: i for i, place in enumerate(places)}
-    share, middle = xp.mean(moments.weight), moments.total_mean()
-    weight = xp.stack([moments.weight[at[k]] if k in at else share for k in range(len(classes))])
-    mean = xp.stack([moments.mean[at[k], :] if k in at else middle for k in range(len(classes))])
-    return SourceMoments(tuple(classes.tolist()), weight, mean, moments.scatter)
+def class_shares(weight: np.ndarray) -> np.ndarray:
+    """How common classes are: one without source rows is taken to be as common as the others are on average."""
+    weight = np.where(weight > 0, weight, weight[weight > 0].mean())
+    return np.asarray(weight / weight.sum())
 
 
 def _head(head: LinearClassifier, classes: np.ndarray, places: list[int]) -> LinearClassifier:

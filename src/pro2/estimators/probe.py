@@ -10,18 +10,18 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
 from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.linear import AffineMixin
-from pro2.estimators.validation import LARGEST, beside, check_weight, check_X
+from pro2.estimators.validation import LARGEST, beside, check_weight, check_X, random_generator
 from pro2.linalg.adamw import adamw_probe
 from pro2.linalg.labels import Labels
 from pro2.linalg.moments import Array, encode, host
 from pro2.linalg.probes import LogisticFit, fit_path, loo_loss, loo_path
 
 L2_GRID = tuple(10.0 ** np.arange(-4, 2.5, 0.5))
+FASTEST = 100.0  # learning rate: beyond, the decay of the weights makes them grow
 
 
 class Probe(AffineMixin, BaseEstimator):
@@ -43,7 +43,7 @@ class Probe(AffineMixin, BaseEstimator):
     class_weight : dict, "balanced" or None
     learning_rate : float
         Only for "adamw".
-    random_state : int or None
+    random_state : int, Generator or None
         Start of "adamw".
 
     Attributes
@@ -82,12 +82,12 @@ class Probe(AffineMixin, BaseEstimator):
         self.classes_ = check_classes(y)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only ({self.classes_[0]!r}): label at least one row of another class, or use "
+                f"y has one class only {self.classes_.tolist()}: label at least one row of another class, or use "
                 "ProjectAndProbe.adapt, which knows the other classes from the source."
             )
         codes = beside(encode(y, self.classes_.tolist())[1], X)
         weight = self._weights(y, X, sample_weight)
-        val = self._validation(X_val, y_val)
+        val = self._validation(X_val, y_val, X)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, X, weight)
         prior = self._prior_mean(prior_mean, X)
         if self.solver == "adamw":
@@ -130,11 +130,14 @@ class Probe(AffineMixin, BaseEstimator):
         self, X: Array, codes: Array, weight: Array | None, prior: Array | None, d: int, l2: float,
         val: tuple[Array, Array] | None,
     ) -> Probe:  # fmt: skip
-        rng, xp = check_random_state(self.random_state), array_namespace(X)
+        lr = self.learning_rate
+        if isinstance(lr, bool) or not isinstance(lr, Real) or not 0 < lr <= FASTEST:
+            raise ValueError(f"learning_rate must be a positive number up to {FASTEST:g}, got {lr!r}.")
+        rng, xp = random_generator(self.random_state), array_namespace(X)
         X_val, y_val = (val[0][:, :d], val[1]) if val else (None, None)
         prior = None if prior is None else prior[..., :d]
         coef, intercept = adamw_probe(
-            X[:, :d], codes, l2, self.learning_rate, rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val,
+            X[:, :d], codes, l2, float(lr), rng, n_classes=len(self.classes_), X_val=X_val, y_val=y_val,
             sample_weight=weight, prior_mean=prior,
         )  # fmt: skip
         rest = xp.zeros((coef.shape[0], X.shape[1] - d), dtype=coef.dtype, device=device(coef))
@@ -146,16 +149,20 @@ class Probe(AffineMixin, BaseEstimator):
         weight = check_weight(sample_weight, X)
         if self.class_weight is None:
             return weight
-        by_class = compute_sample_weight(self.class_weight, y)
-        by_class = array_namespace(X).asarray(by_class, dtype=X.dtype, device=device(X))
-        return by_class if weight is None else weight * by_class
+        rows = np.ones(len(y)) if weight is None else host(weight)
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            # by weight, not by number of rows: a weight is a repetition here, too
+            code = np.searchsorted(self.classes_, y)
+            total = np.bincount(code, rows)
+            return check_weight(rows / np.where(total > 0, total, 1.0)[code], X)
+        return check_weight(rows * compute_sample_weight(self.class_weight, y), X, "class_weight")
 
-    def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
+    def _validation(self, X_val: Any, y_val: Any, X: Array) -> tuple[Array, Array] | None:
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val go together: give both or neither.")
         if X_val is None:
             return None
-        X_val = check_X(self, X_val, reset=False, name="X_val")
+        X_val = beside(check_X(self, X_val, reset=False, name="X_val"), X)
         y_val = check_labels(y_val, X_val.shape[0], "y_val")
         return X_val, beside(encode(y_val, self.classes_.tolist())[1], X_val)
 

@@ -13,11 +13,11 @@ from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
 from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.new_classes import NEW_CLASSES, with_new_classes
-from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection
+from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
 from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
 from pro2.estimators.transduction import transduce
-from pro2.estimators.validation import beside, check_weight, check_X, table_rows
+from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.family import PriorFamily
 from pro2.linalg.labels import SAMPLING, Labels
@@ -124,6 +124,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
         if not isinstance(moments, SourceMoments):
             raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
+        if len(moments.classes) < 2:
+            raise ValueError(f"moments have one class only {list(moments.classes)}: a source needs at least two.")
+        forget_names(self)
         return self._learn(moments, MOMENTS)
 
     def _learn(self, moments: SourceMoments, made_from: str) -> Self:
@@ -172,18 +175,15 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             raise ValueError(f"scale must be 'auto' or one of {SCALES}, got {self.scale!r}.")
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        if not isinstance(self._family, PriorFamily):
-            raise TypeError(f"priors must be a PriorFamily, got {type(self.priors).__name__}.")
+        check_family(self.priors, scaled=self.scale == "auto")
 
     def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
         """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
+        moments = moments.placed()
         new = [self._projection(scale) for scale in self._scales()]
-        projections = [each.fit_moments(moments) if rows is None else each.fit(*rows) for each in new]
+        projections = [self._named(each.fit_moments(moments) if rows is None else each.fit(*rows)) for each in new]
         self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
-        self.priors_ = tuple(
-            SourcePrior.from_moments(moments, p.scale_, p.components_, self._family, str(name))
-            for p, name in zip(projections, self._scales())
-        )
+        self.priors_ = tuple(self._prior(p, name) for p, name in zip(projections, self._scales()))
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
@@ -216,6 +216,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             Labels of classes that the source does not have: an error, or classes that start without a centre.
         """
         check_is_fitted(self, "coef_")
+        self._check_options()
         if new_classes not in NEW_CLASSES:
             raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
         if y_target is None:
@@ -245,10 +246,13 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _source_priors(self) -> tuple[SourcePrior, ...]:
         """`priors_`; models of version 0.1.0 have none and make it from what they know."""
         if not hasattr(self, "priors_"):
-            p, scale = self.projection_, str(self.scale)
-            prior = SourcePrior.from_moments(self.source_moments_, p.scale_, p.components_, self._family, scale)
-            self.priors_ = (prior,)
+            self.priors_ = (self._prior(self.projection_, self.scale),)
         return self.priors_
+
+    def _prior(self, projection: Projection, name: str | None) -> SourcePrior:
+        """Of the features that the source ranks: what merely completes a basis has no rank."""
+        ranked = projection.components_[: max(1, projection.n_informative_), :]
+        return SourcePrior.from_moments(self.source_moments_, projection.scale_, ranked, self._family, str(name))
 
     def _adapt(
         self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any
@@ -269,8 +273,8 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
 
     def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
         labels = Labels.of(self._units(X), codes, weight)
-        weights = host(self.source_moments_.weight)
-        how = Default(self._source_priors(), weights / weights.sum(), self.label_sampling, self.source_head_)
+        shares = class_shares(host(self.source_moments_.weight))
+        how = Default(self._source_priors(), shares, self.label_sampling, self.source_head_)
         U = None if U is None else self._units(U)
         adapted, head = how.adapt(self.classes_, labels, U)
         adapted.unit_rows_ = self.unit_rows_

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,9 +15,10 @@ from pro2.estimators.contract import check_classes, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import beside, check_weight, check_X
+from pro2.estimators.validation import beside, check_weight, check_X, forget_names, random_generator
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
+from pro2.linalg.family import PriorFamily
 from pro2.linalg.moments import Array, encode
 
 SCALES = (None, "global", "standard", "unit")
@@ -122,12 +122,18 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         y = check_labels(y, X.shape[0])
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
-        return self.fit_moments(moments if first else self.moments_ + moments)
+        return self._learn(moments if first else self.moments_ + moments)
 
     @available_if(_has_moments)
     def fit_moments(self, moments: SourceMoments) -> Projection:
         """Learn the basis from moments alone: merged shards or sites, no rows. Only for solver="krylov"."""
+        if not isinstance(moments, SourceMoments):
+            raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
         self._check_options()
+        forget_names(self)
+        return self._learn(moments)
+
+    def _learn(self, moments: SourceMoments) -> Projection:
         self.n_features_in_ = moments.width
         self._set_input_map(moments)
         if len(moments.classes) < 2:  # a first batch of one class: wait for the others
@@ -138,7 +144,10 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def transform(self, X: Any) -> Array:
         """Ranked features of X, (n, d)."""
         check_is_fitted(self, "components_")
-        X = check_X(self, X, reset=False)
+        return self._features(check_X(self, X, reset=False))
+
+    def _features(self, X: Array) -> Array:
+        """The same for rows that are checked, as an array whatever `set_output` says."""
         xp = array_namespace(X)
         X = unit_rows(X) if self.scale == "unit" else X
         # fold the scale into the basis: one product, no scaled copy of X
@@ -166,13 +175,11 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
         if self.scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
-        number = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool | np.bool_)
-        if not (number and 0 <= float(self.ridge) < float("inf")):
-            raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
+        check_ridge(self.ridge)
 
     def _width(self) -> int:
         d = self.n_features_in_ if self.n_components is None else self.n_components
-        if not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
             raise ValueError(
                 f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width)."
             )
@@ -202,9 +209,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError("y has one class only: a projection needs at least two classes.")
         if self.solver == "logistic":
             return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight), None
-        rng = self.random_state
-        rng = rng if isinstance(rng, np.random.Generator) else check_random_state(rng)
-        return adamw_basis(Z, codes, d, rng, n_classes=n_classes, sample_weight=weight)
+        return adamw_basis(Z, codes, d, random_generator(self.random_state), n_classes=n_classes, sample_weight=weight)
 
     def _set_basis(self, basis: Basis, norms: Array | None = None) -> Projection:
         self.components_, self.scores_, self.n_informative_ = basis
@@ -217,6 +222,24 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def check_ridge(ridge: Any) -> None:
+    """A number of any type, but no truth value."""
+    number = isinstance(ridge, Real) and not isinstance(ridge, bool | np.bool_)
+    if not (number and 0 <= float(ridge) < float("inf")):
+        raise ValueError(f"ridge must be a finite number >= 0, got {ridge!r}.")
+
+
+def check_family(priors: Any, *, scaled: bool = True) -> PriorFamily:
+    """The constants of the default; if rows are `scaled` by them, in ways that leave each row its length."""
+    family = PriorFamily() if priors is None else priors
+    if not isinstance(family, PriorFamily):
+        raise TypeError(f"priors must be a PriorFamily, got {type(priors).__name__}.")
+    known = tuple(each for each in SCALES if each != "unit")
+    if scaled and not set(family.scales) <= set(known):
+        raise ValueError(f"priors.scales must name some of {known}, got {family.scales!r}.")
+    return family
 
 
 def input_scale(variance: Array, scale: str | None) -> Array:

@@ -172,7 +172,8 @@ class Evidence:
     Attributes
     ----------
     labels : Labels
-    loo_scores : array (M, K') or a function that returns it
+    loo_scores : array (M, K') or None
+        None where intercepts are free, and follow how common classes are among the labels that are left.
     shares : array (K,)
         Of the classes in the target.
     by_class : float in [0, 1]
@@ -235,8 +236,8 @@ class Evidence:
         counts = np.bincount(y)
         counts = counts[counts > 0]
         n = min(round(float(counts.mean())), MANY_PER_CLASS)
-        if counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None):
-            return host(self.loo_scores() if callable(self.loo_scores) else self.loo_scores)
+        if self.loo_scores is not None and (counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None)):
+            return host(self.loo_scores)
         fold, X = self.labels.folds(n), host(self.labels.X)
         scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
         for f in np.unique(fold):
@@ -246,15 +247,24 @@ class Evidence:
             assert head is not None
             coef, intercept = map(host, head)
             scores[out] = losses.affine(X[out], np.atleast_2d(coef), np.atleast_1d(intercept))
+            if self.loo_scores is None and n > 1:
+                scores[out] += self._rarer(y, out)
         return scores
+
+    def _rarer(self, y: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Logits (K') by which classes became rarer without some rows: they would decide where a penalty is strong."""
+        c, K = host(self.labels.c), len(self.shares)
+        whole, left = (np.bincount(y[at], c[at], K) for at in (slice(None), ~out))
+        lost = np.log(np.divide(whole, left, out=np.ones(K), where=left > 0))
+        return lost[1:] - lost[:1] if K == 2 else lost
 
     def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
         """A head (coef, intercept) from all labels but those of some of the caller's rows."""
-        first = self.labels.first
-        unknown = [row for row in rows if not 0 <= row < len(first)]
-        if unknown:
-            raise ValueError(f"rows has {unknown[:5]}: the {len(first)} labelled rows are numbered from 0.")
-        left = np.flatnonzero(~np.isin(host(self.labels.number), first[list(rows)]))
+        out, first = np.asarray(rows), self.labels.first
+        numbers = out.ndim == 1 and (not out.size or out.dtype.kind in "iu")
+        if not numbers or any(not 0 <= row < len(first) for row in out):
+            raise ValueError(f"rows must be numbers of the {len(first)} labelled rows, from 0, got {rows!r}.")
+        left = np.flatnonzero(~np.isin(host(self.labels.number), first[out.astype(int)]))
         if not len(left):
             raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
         return self.refit(self.labels.take(left))
@@ -327,8 +337,8 @@ def _class_weighted(y: np.ndarray, c: np.ndarray, shares: np.ndarray) -> np.ndar
 
 
 def _share(w: np.ndarray, right: np.ndarray) -> float:
-    """Weighted share; by rounding alone weights of sum one could add up to more."""
-    return min(1.0, float(w @ right))
+    """Weighted share, exactly one where all are right: by rounding, weights of sum one add up to more or less."""
+    return float(w @ right) / float(w @ np.ones_like(w))
 
 
 def _plain(value: Any) -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_array_api_obj
 
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.schema import MADE_FROM, check_distinct
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.validation import LARGEST, beside, check_X, naming
 from pro2.linalg import losses
 from pro2.linalg.moments import Array, host
 from pro2.linalg.priors import SourcePrior
@@ -52,7 +52,10 @@ class OtherStarts:
         model: Any = cls(**params)
         X = _rows(model, X_unlabeled)
         head = _checked_head(coef, intercept, classes, X, unit=model.scale == "unit")
-        logits = losses.affine(array_namespace(X).astype(X, array_namespace(X).float64), head.coef_, head.intercept_)
+        xp = array_namespace(X)
+        logits = losses.affine(xp.astype(X, xp.float64), head.coef_, head.intercept_)
+        if not bool(xp.all(xp.abs(logits) <= LARGEST)):
+            raise ValueError(f"coef gives logits beyond {LARGEST:g}: divide coef and intercept by a constant.")
         model._learn(_answered(X, logits, head.classes_), HEAD)
         model.priors_ = tuple(_centred(prior, head, logits) for prior in model.priors_)
         model.source_head_ = model._named(head)
@@ -83,18 +86,22 @@ def _rows(model: Any, X: Any) -> Array:
 
 
 def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
-    if isinstance(classes, str) or len(classes) < 2:
+    several = isinstance(classes, Iterable) and not isinstance(classes, str)
+    names = list(host(classes).tolist() if is_array_api_obj(classes) else classes) if several else []
+    if len(names) < 2:
         raise ValueError(f"classes must be a list of at least two labels, got {classes!r}.")
-    check_distinct(np.asarray(classes).tolist(), "classes")
-    return np.unique(np.asarray(classes))
+    check_distinct([each.item() if isinstance(each, np.generic) else each for each in names], "classes")
+    return np.unique(np.asarray(names))
 
 
 def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *, unit: bool) -> LinearClassifier:
     """The head with its classes in order, where the rows are; two rows for two classes become their difference."""
     names, given = _checked_classes(classes), np.asarray(classes).tolist()
     K, D = len(names), X.shape[1]
-    W = np.atleast_2d(np.asarray(host(coef), dtype=np.float64))
-    b = np.asarray(host(intercept), dtype=np.float64).reshape(-1)
+    with naming("coef"):
+        W = np.atleast_2d(np.asarray(host(coef), dtype=np.float64))
+    with naming("intercept"):
+        b = np.asarray(host(intercept), dtype=np.float64).reshape(-1)
     if W.shape not in ((K, D), (1 if K == 2 else K, D)):
         raise ValueError(f"coef has shape {W.shape}, {K} classes and embeddings of width {D} need ({K}, {D}).")
     if len(b) not in (1, len(W)):
@@ -117,11 +124,10 @@ def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
     """
     xp = array_namespace(X)
     P = losses.probabilities(logits)
-    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes)))
+    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes))).placed()
     n = X.shape[0]
     weight = (xp.sum(P, axis=0) + 1.0) * (n / (n + len(classes)))
-    mean = xp.where((found.weight > 0)[:, None], found.mean, found.total_mean())
-    return replace(found, classes=tuple(classes.tolist()), weight=weight, mean=mean)
+    return replace(found, classes=tuple(classes.tolist()), weight=weight)
 
 
 def _unanswered(X: Array, classes: np.ndarray) -> SourceMoments:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, validate_data
 
 from pro2.linalg.moments import Array, host
@@ -21,14 +22,16 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     """X as a finite 2-D float array with the width the estimator was fitted on.
 
     NumPy-like input (lists, frames, float16, integers) goes through scikit-learn's validation; arrays of another
-    Array-API library (PyTorch, CuPy) are checked in place and never copied to the host.
+    Array-API library (PyTorch, CuPy) are checked in place and never copied to the host. Gradients flow through
+    predictions, not through what a model is learned from.
     """
+    X = without_gradient(X) if reset or name != "X" else X
     if is_array_api_obj(X) and not is_numpy_array(X):
         X = _check_foreign(estimator, X, reset, name)
     else:
         if getattr(X, "dtype", None) == np.float16:  # how embeddings are stored, not how they are multiplied
             X = np.asarray(X).astype(np.float32)
-        with _naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
+        with naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
             X = _check_host(estimator, X, reset, name)
     _check_range(X, reset, name)
     return X
@@ -39,6 +42,7 @@ def _check_range(X: Array, reset: bool, name: str) -> None:
     xp = array_namespace(X)
     if X.dtype != xp.float64:
         return
+    X = without_gradient(X)
     largest = max(float(xp.max(X)), -float(xp.min(X)))
     if largest > LARGEST or (reset and 0 < largest < 1 / LARGEST):
         raise ValueError(f"{name} has values of size {largest:.0e}, whose squares are no numbers: scale it first.")
@@ -50,12 +54,12 @@ def _check_host(estimator: Any, X: Any, reset: bool, name: str) -> np.ndarray:
     if hasattr(X, "columns"):  # a frame: its names must be those of the source, in their order
         validate_data(estimator, X, reset=False, skip_check_array=True)
     X = check_array(X, dtype=[np.float64, np.float32], input_name=name)
-    _check_width(estimator, X.shape[1], name)
+    check_width(estimator, X.shape[1], name)
     return X
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def naming(name: str) -> Iterator[None]:
     """Errors of scikit-learn and NumPy do not always say which argument they are about."""
     try:
         yield
@@ -92,12 +96,32 @@ def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:
     if not bool(xp.all(xp.isfinite(X))):
         raise ValueError(f"{name} contains NaN or infinity: drop or repair those rows first.")
     if reset:
+        forget_names(estimator)
         estimator.n_features_in_ = int(X.shape[1])
-    _check_width(estimator, int(X.shape[1]), name)
+    check_width(estimator, int(X.shape[1]), name)
     return X
 
 
-def _check_width(estimator: Any, found: int, name: str) -> None:
+def without_gradient(X: Any) -> Any:
+    """A tensor of PyTorch that is not followed any further; anything else as it is."""
+    return X.detach() if hasattr(X, "detach") else X
+
+
+def random_generator(random_state: Any) -> Any:
+    """What numbers are drawn from: a Generator as it is, anything else as scikit-learn takes it."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    with naming("random_state"):
+        return check_random_state(random_state)
+
+
+def forget_names(estimator: Any) -> None:
+    """What an estimator is now fitted on has no names of features, whatever it was fitted on before."""
+    vars(estimator).pop("feature_names_in_", None)
+
+
+def check_width(estimator: Any, found: int, name: str) -> None:
+    """As many features as the estimator was fitted on."""
     if found != estimator.n_features_in_:
         raise ValueError(
             f"{name} has {found} features, but {type(estimator).__name__} was fitted on {estimator.n_features_in_}: "
@@ -105,17 +129,18 @@ def _check_width(estimator: Any, found: int, name: str) -> None:
         )
 
 
-def check_weight(sample_weight: Any, like: Array) -> Array | None:
+def check_weight(sample_weight: Any, like: Array, name: str = "sample_weight") -> Array | None:
     """sample_weight in the namespace of X, one finite non-negative number per row, not all zero."""
     if sample_weight is None:
         return None
     xp = array_namespace(like)
-    values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
+    with naming(name):
+        values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
     w = xp.asarray(values, dtype=xp.float64, device=device(like))
     if w.ndim != 1 or w.shape[0] != like.shape[0]:
-        raise ValueError(f"sample_weight has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
+        raise ValueError(f"{name} has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
     if not bool(xp.all(xp.isfinite(w))) or bool(xp.any(w < 0)) or not bool(xp.any(w > 0)):
-        raise ValueError("sample_weight must be finite, non-negative and not zero for every row.")
+        raise ValueError(f"{name} must be finite, non-negative and not zero for every row.")
     if bool(xp.any((w > WEIGHTS[1]) | ((w > 0) & (w < WEIGHTS[0])))):
-        raise ValueError(f"sample_weight must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
+        raise ValueError(f"{name} must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
     return w

@@ -177,7 +177,7 @@ def _worth_fitting(
     if few is not None:
         some = labels.take(few)
         blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
-        standing = _standing(blocks, some, np.ones(len(few)))
+        standing = _standing(blocks, some, host(some.c))
         return _best(priors, blocks, standing, labels), standing
     if _is_large(labels, priors[0]):
         blocks = _fit(priors, gains, members, labels, shift, None, SCREEN_TOL)
@@ -215,15 +215,17 @@ def _fit_block(
     mode = find_mode(rows, Y, offset, precision, tol=tol, single=_is_large(labels, prior))
     loo = leave_one_out(rows, mode, Y, precision)
     # the only label of its class says nothing about how far labels reach: without it there is none to learn from
-    alone = _alone(labels)
-    judged = xp.where(alone[:, None, None], offset, loo)
+    alone = _alone(labels)[:, None, None]
+    judged = alone * offset + (1.0 - alone) * loo
     return _Block(prior, gain, covariance, members, rows, mode, loo, host(log_likelihood(judged, Y)))
 
 
 def _alone(labels: Labels) -> Array:
+    """1 for the only row of a class, 0 for one that has no more than half of its weight; between them by its share."""
     xp = array_namespace(labels.X)
-    y = host(labels.y)
-    return xp.asarray(np.bincount(y)[y] == 1, device=device(labels.X))
+    y, c = host(labels.y), host(labels.c)
+    share = c / np.bincount(y, weights=c)[y]
+    return xp.asarray(np.maximum(2.0 * share - 1.0, 0.0), device=device(labels.X))
 
 
 def _standing(blocks: Sequence[_Block], labels: Labels, c: np.ndarray) -> Standing:
@@ -297,7 +299,8 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
 def temperature(scores: Array, Y: Array, c: Array) -> float:
     """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1.
 
-    Golden-section search on a log scale: the likelihood is concave in the scale.
+    Golden-section search on a log scale (the likelihood is concave in the scale), then Newton's method inside what is
+    left: the end of a search jumps from one of its points to the next where the labels change by nothing.
     """
     xp = array_namespace(scores)
 
@@ -307,7 +310,7 @@ def temperature(scores: Array, Y: Array, c: Array) -> float:
     low, high, ratio = -2.5, 2.5, (5**0.5 - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     fa, fb = cost(a), cost(b)
-    while high - low > 0.01:
+    while high - low > 0.1:
         if fa <= fb:
             high, b, fb = b, a, fa
             a = high - ratio * (high - low)
@@ -316,7 +319,21 @@ def temperature(scores: Array, Y: Array, c: Array) -> float:
             low, a, fa = a, b, fb
             b = low + ratio * (high - low)
             fb = cost(b)
-    return float(np.exp(0.5 * (low + high)))
+    u = 0.5 * (low + high)
+    for _ in range(4):
+        slope, curvature = _derivatives(u, scores, Y, c)
+        u = min(max(u - slope / max(curvature, 1e-3 * abs(slope)), low), high)
+    return float(np.exp(u))
+
+
+def _derivatives(u: float, scores: Array, Y: Array, c: Array) -> tuple[float, float]:
+    """First and second one of the cost of a temperature, by its logarithm u."""
+    xp = array_namespace(scores)
+    F = float(np.exp(u)) * scores
+    P = losses.evaluate(F, Y)[1]
+    slope = float(xp.sum(c[:, None] * (P - Y) * F))
+    bend = float(xp.sum(c[:, None] * F * losses.curvature_times(P, F)))
+    return slope + u / SPREAD**2, bend + slope + 1.0 / SPREAD**2
 
 
 def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:

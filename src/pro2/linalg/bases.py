@@ -14,7 +14,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.linalg import lapack
 from pro2.linalg.lapack import tridiagonal
-from pro2.linalg.moments import Array, Moments
+from pro2.linalg.moments import Array, Moments, host
 from pro2.linalg.probes import fit_logistic
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
@@ -55,9 +55,7 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
     """
     check_request(moments, n_components, ridge)
     cov = moments.covariance()
-    M = inverse(cov, ridge)
-    C = _leading_signals(M, _signal(moments))
-    rows = _two_class_rows(M, C[:, 0], n_components) if C.shape[1] == 1 else _greedy_discriminants(M, C, n_components)
+    rows = _ranked(cov, _signal(moments), n_components, ridge)
     variance = _variance_along(rows, cov)
     informative = _n_moving(variance, cov)
     if informative < n_components:
@@ -116,7 +114,26 @@ def check_request(moments: Moments, n_components: int, ridge: float) -> None:
         raise ValueError(f"ridge must be a finite number >= 0, got {ridge}.")
     xp = array_namespace(moments.weight)
     if int(xp.sum(xp.astype(moments.weight > 0, xp.int64))) < 2:
-        raise ValueError("The source has rows of one class only: a projection needs at least two classes.")
+        raise ValueError("y has rows of positive weight of one class only: a projection needs at least two classes.")
+
+
+def _ranked(cov: Array, C: Array, n: int, ridge: float) -> Array:
+    """The best n directions for class differences C (D, r), fewer if exhausted."""
+    if not lapack.is_singular(host(cov), float(_silent_variance(cov))):
+        return _best_directions(inverse(cov, ridge), C, n)
+    # where the source stands still there is no signal, but each product would make more of what rounding leaves there
+    xp = array_namespace(cov)
+    values, vectors = xp.linalg.eigh(cov)
+    largest = cov.shape[0] * float(xp.finfo(cov.dtype).eps * values[-1])
+    n_still = int(xp.sum(xp.astype(values <= max(largest, float(_silent_variance(cov))), xp.int64)))
+    turn, level = vectors[:, n_still:], ridge * xp.sum(values) / cov.shape[0]
+    M = (1.0 / (values[n_still:] + level))[:, None] * xp.eye(turn.shape[1], dtype=cov.dtype, device=device(cov))
+    return _best_directions(M, xp.matrix_transpose(turn) @ C, min(n, turn.shape[1])) @ xp.matrix_transpose(turn)
+
+
+def _best_directions(M: Array, C: Array, n: int) -> Array:
+    C = _leading_signals(M, C)
+    return _two_class_rows(M, C[:, 0], n) if C.shape[1] == 1 else _greedy_discriminants(M, C, n)
 
 
 def _signal(moments: Moments) -> Array:

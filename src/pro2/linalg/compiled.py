@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from array_api_compat import is_numpy_array
+
 from pro2.linalg import kernels, losses
 from pro2.linalg.loo import left_out_scores, own_variance
 from pro2.linalg.moments import Array
 from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
 from pro2.linalg.rows import orthogonal
+
+SINGLE_TOL = 1e-4  # of a relative gradient in float32
 
 
 def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
@@ -19,7 +23,7 @@ def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
         return None
     T = Z.shape[0]
     l2 = xp.broadcast_to(l2, (T,))
-    tol = max(problem.tol, 1e-4) if Z.dtype == xp.float32 else problem.tol
+    tol = _tolerance(problem)
     offset = problem.offset(Z.shape[-1])[..., 0]
     found = kernels.solve_batch(Z, problem.Y[..., 0], problem.c, offset, l2, tol, problem.max_iter)
     if found is None:
@@ -37,7 +41,7 @@ def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tupl
     xp, Z = problem.xp, problem.Z
     if Z.ndim != 3 or Z.shape[-1] > Z.shape[-2]:
         return None
-    tol = max(problem.tol, 1e-4) if Z.dtype == xp.float32 else problem.tol
+    tol = _tolerance(problem)
     offset = xp.broadcast_to(problem.offset(Z.shape[-1])[..., 0], problem.c.shape)
     hard, soft = xp.astype(y == 1, xp.float64), problem.Y[..., 0]
     found = kernels.solve_penalties(Z, hard, soft, problem.c, offset, l2, tol, problem.max_iter)
@@ -54,29 +58,37 @@ def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tupl
     return problem.result(coef), problem.result(b), loss
 
 
+def _tolerance(problem: Problem) -> float:
+    """Of a kernel: on a device it computes in the type of the rows, on the host in float64."""
+    single = problem.Z.dtype == problem.xp.float32 and not is_numpy_array(problem.Z)
+    return max(problem.tol, SINGLE_TOL) if single else problem.tol
+
+
 def paths_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: bool) -> Part:
     """All prefixes in row space, on the host: each Gram matrix is the one before plus the new features."""
     xp, Z = problem.xp, problem.wide(problem.Z)
     lead, (M, D) = Z.shape[:-2], Z.shape[-2:]
-    K = _prefix_grams(problem, n_features)
+    mean = problem.c[..., None, :] @ Z
+    Z = Z - mean  # products of what all rows have in common would leave few digits to what they differ in
+    K = _prefix_grams(xp, Z, n_features)
     offset = xp.stack([problem.offset(d)[..., 0] for d in n_features], axis=-2)
     shape = (*lead, len(n_features), M)
     y, c, offset = (_rows_of(xp, v, shape) for v in (problem.Y[..., None, :, 0], problem.c[..., None, :], offset))
     a, b, kkt, n_iter = kernels.solve_paths(xp.reshape(K, (-1, M, M)), y, c, offset, l2, problem.tol, problem.max_iter)
-    scores = _loo_by_kernel(problem, n_features, K, y, c, offset, a, b, l2) if loo else None
+    scores = _loo_by_kernel(xp, Z, n_features, K, y, c, offset, a, b, l2) if loo else None
     n_d, J = len(n_features), l2.shape[0]
     a, b, kkt = (xp.reshape(v, (*lead, n_d, J, *v.shape[2:])) for v in (a, b, kkt))
     coef = xp.zeros((*lead, n_d, J, 1, D), dtype=xp.float64)
     for i, d in enumerate(n_features):
         coef[..., i, :, 0, :d] = a[..., i, :, :] @ Z[..., :d]
+        b[..., i, :] -= (mean[..., :d] @ xp.matrix_transpose(coef[..., i, :, 0, :d]))[..., 0, :]
         if problem.w0 is not None:
             coef[..., i, :, :, :d] += problem.w0[..., None, :, :d]
     scores = None if scores is None else xp.reshape(scores, (*lead, n_d, J, M, 1))
     return _finished(problem, Part(coef, b[..., None], kkt, n_iter, scores), n_features, l2, loo)
 
 
-def _prefix_grams(problem: Problem, n_features: list[int]) -> Array:
-    xp, Z = problem.xp, problem.wide(problem.Z)
+def _prefix_grams(xp: Any, Z: Array, n_features: list[int]) -> Array:
     K = xp.empty((*Z.shape[:-2], len(n_features), Z.shape[-2], Z.shape[-2]), dtype=xp.float64)
     last, running = 0, None
     for i in sorted(range(len(n_features)), key=n_features.__getitem__):
@@ -96,17 +108,16 @@ def _rows_of(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _loo_by_kernel(
-    problem: Problem, n_features: list[int], K: Array, y: Array, c: Array, offset: Array, a: Array, b: Array, l2: Array
+    xp: Any, Z: Array, n_features: list[int], K: Array, y: Array, c: Array, offset: Array, a: Array, b: Array, l2: Array
 ) -> Array:
-    xp, M = problem.xp, K.shape[-1]
+    M = K.shape[-1]
     gram = xp.reshape(K, (-1, M, M))
     F = (a @ gram + b[..., None] + offset[:, None, :])[..., None]
     _, P = losses.evaluate(F, y[:, None, :, None])
     h = c[:, None, :] * (P * (1.0 - P))[..., 0]
     V = kernels.path_variances(gram, h, l2)
     if V is None:
-        Z = xp.reshape(problem.wide(problem.Z), (-1, *problem.Z.shape[-2:]))
-        prefixes = ((A, d) for A in Z for d in n_features)
+        prefixes = ((A, d) for A in xp.reshape(Z, (-1, *Z.shape[-2:])) for d in n_features)
         V = xp.stack([_variances(xp, A[:, :d], *each, l2) for (A, d), each in zip(prefixes, zip(gram, c, h))])
     return left_out_scores(F, P, y[:, None, :, None], V, c[:, None, :], h)
 

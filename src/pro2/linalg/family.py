@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 from pro2.linalg.covariances import COVARIANCES, Covariance, Principal, Seen, ranked_covariance, whitened_covariance
 from pro2.linalg.moments import Array
+
+# beyond, squares and inverses of rows, scores and their variances are no longer numbers, or no direction counts
+_RANGES: dict[str, tuple[Any, float, float]] = {
+    "ridges": (Real, 1e-10, 1e10),
+    "sizes": (Real, 0.0, 1e300),
+    "reaches": (Real, 1e-10, 1e10),
+    "ranked": (Real, 0.0, 1.0),
+    "n_ranked": (Integral, 1, math.inf),
+    "decay": (Real, 0.0, 100.0),
+    "whitening": (Real, 1e-10, 1e10),
+    "n_principal": (Integral, 1, math.inf),
+    "intercept": (Real, 0.0, 1e10),
+    "trust": (Real, 0.0, 1e10),
+    "sharpness": (Real, 0.0, math.inf),
+    "source_shares": (Real, 0.0, 1.0),
+    "tolerance": (Real, 0.0, math.inf),
+}
 
 
 @dataclass(frozen=True)
@@ -76,12 +94,18 @@ class PriorFamily:
     tolerance: float = 4.0
 
     def __post_init__(self) -> None:
-        if not self.covariances or not set(self.covariances) <= set(COVARIANCES):
+        for name in ("scales", "covariances", "ridges", "sizes", "reaches"):
+            values = getattr(self, name)
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise ValueError(f"{name} must be a tuple of at least one, got {values!r}.")
+            object.__setattr__(self, name, tuple(values))
+        if not set(self.covariances) <= set(COVARIANCES):
             raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
-        if not self.n_principal >= 1:
-            raise ValueError(f"n_principal must be at least 1, got {self.n_principal!r}.")
-        if not self.whitening > 0:
-            raise ValueError(f"whitening must be positive, got {self.whitening!r}: some directions may never move.")
+        for name, (kind, least, most) in _RANGES.items():
+            values = getattr(self, name)
+            for each in values if isinstance(values, tuple) else (values,):
+                if isinstance(each, bool) or not isinstance(each, kind) or not least <= each <= most:
+                    raise ValueError(f"{name} must be in {least:g}..{most:g}, got {each!r}.")
 
     def members(self) -> list[Member]:
         """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""

@@ -33,6 +33,11 @@ class Spectrum(NamedTuple):
         values, vectors = np.linalg.eigh(scaled)
         return cls(scale, np.maximum(values, 0.0), vectors, np.diagonal(scaled).copy())
 
+    def along(self, d: np.ndarray) -> np.ndarray:
+        """d (D,) in the eigenvectors; along those in which rows stand still there is nothing but rounding in it."""
+        still = len(d) * np.finfo(float).eps * self.values[-1]
+        return np.where(self.values > still, self.vectors.T @ d, 0.0)
+
 
 class LabelMeans(NamedTuple):
     """Class means (2, D) of one label on raw rows, and the share of rows that have it."""
@@ -45,7 +50,7 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
     """What `SourcePrior.from_moments` would give for this label, without a factorisation of its own."""
     mean = label.mean / spectrum.scale
     d = mean[1] - mean[0]
-    e = spectrum.vectors.T @ d
+    e = spectrum.along(d)
     c = label.share * (1.0 - label.share)
     level = float(np.mean(spectrum.variance - c * d * d)) or 1.0  # mean variance within classes
     n = min(family.n_ranked, len(d))
@@ -86,7 +91,7 @@ def label_head(spectrum: Spectrum, label: LabelMeans, ridge: float) -> tuple[np.
     """The label's linear discriminant on raw rows, as `discriminant_head` has it: coef (D,), intercept."""
     mean = label.mean / spectrum.scale
     level = max(ridge, 1e-10) * (float(spectrum.variance.mean()) or 1.0)
-    e = spectrum.vectors.T @ (mean[1] - mean[0])
+    e = spectrum.along(mean[1] - mean[0])
     v, _, _ = _along(spectrum, e, label.share * (1.0 - label.share), level)
     coef = spectrum.vectors @ v
     odds = np.log(max(label.share, 1e-12)) - np.log(max(1.0 - label.share, 1e-12))

@@ -68,7 +68,8 @@ def probabilities(F: Array) -> Array:
     """Probability of every class (..., K) from scores; two columns where there is one logit."""
     xp = array_namespace(F)
     F = xp.concat([xp.zeros_like(F), F], axis=-1) if F.shape[-1] == 1 else F
-    e = xp.exp(F - xp.max(F, axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):  # so far apart that the exponential is 0
+        e = xp.exp(F - xp.max(F, axis=-1, keepdims=True))
     return e / xp.sum(e, axis=-1, keepdims=True)
 
 

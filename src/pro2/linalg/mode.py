@@ -31,6 +31,7 @@ SLOW = 4  # one in so many problems of a batch may be slower than the others
 DIRECT = 24  # coordinates of one logit up to which a step is factorised,
 DIRECT_NUMBERS = 1 << 21  # and rows times coordinates of all problems: each multiplies its own curvatures in;
 DIRECT_OFFSET = 1e4  # and how far scores may begin from zero
+DAMP = 1e-3  # times the squared residual: curvature of each row besides its own, where rows are too sure to have any
 JITTER = 1e-14  # of a Hessian whose coordinates have unit size: rows that are sure of their labels leave none of it
 
 
@@ -205,10 +206,10 @@ class _Problem:
             if self._direct:
                 x = self._factorised(at.P, -gradient)
             else:
-                x = self._iterated(at.P, -gradient, self._diagonal(at.P), self._enough(residual), live)
+                x = self._iterated(at.P, -gradient, residual, live)
             Fx = _up(self.phi, x)
+            total = xp.sum(xp.sum(x, axis=-3), axis=-1) + xp.sum(xp.sum(Fx, axis=-3), axis=-1)
         # without curvature a step has no end: such a problem stays where it is, and is not converged
-        total = xp.sum(xp.sum(x, axis=-3), axis=-1) + xp.sum(xp.sum(Fx, axis=-3), axis=-1)
         ends = xp.isfinite(total)[..., None, :, None]
         return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
 
@@ -240,10 +241,9 @@ class _Problem:
         eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
         return unit, (unit * phi)[..., None, :, :], prior[..., None] * eye
 
-    def _diagonal(self, P: Array) -> Array:
-        """The Hessian if all rows had the curvature of a typical one."""
+    def _diagonal(self, typical: Array) -> Array:
+        """The Hessian if all rows had the same curvature (..., J)."""
         xp = self.xp
-        typical = xp.sum(self.c[..., 0] * losses.mean_curvature(P), axis=-2) / self.total
         D = (self.prior + typical[..., None, :] * self.energy)[..., None]
         return xp.where(D > 0, D, xp.ones_like(D))
 
@@ -253,11 +253,16 @@ class _Problem:
         worth = 0.3 * self.tol / xp.maximum(residual, xp.full_like(residual, self.tol))
         return xp.maximum(worth, ROUGH * xp.minimum(residual / FAR, xp.ones_like(residual)))
 
-    def _iterated(self, P: Array, left: Array, D: Array, enough: Array, live: Array) -> Array:
-        """The same up to a share `enough` (..., J), by conjugate gradients in the precision of `rough`."""
+    def _iterated(self, P: Array, left: Array, residual: Array, live: Array) -> Array:
+        """The same up to what is enough, by conjugate gradients in the precision of `rough`."""
         xp, phi = self.xp, self.rough
-        P, left, inverse, c, prior, enough = (
-            xp.astype(v, phi.dtype, copy=False) for v in (P, left, 1.0 / D, self.c, self.prior[..., None], enough)
+        typical = xp.sum(self.c[..., 0] * losses.mean_curvature(P), axis=-2) / self.total
+        more = DAMP * residual**2
+        sure = bool(xp.any(live & (typical < more)))
+        D, more = self._diagonal(typical + more if sure else typical), more[..., None, :, None]
+        P, left, inverse, c, prior, more, enough = (
+            xp.astype(v, phi.dtype, copy=False)
+            for v in (P, left, 1.0 / D, self.c, self.prior[..., None], more, self._enough(residual))
         )
         z = left * inverse
         d, now = z, _dot(xp, left, z)
@@ -266,7 +271,9 @@ class _Problem:
         # where precision is not wanted, few shall not make many wait: a step that is cut short descends, too
         slow = _count(xp, live) // SLOW if self.tol > FAR else 0
         for _ in range(MOST_INNER):
-            Hd = prior * d + _down(phi, c * losses.curvature_times(P, _up(phi, d)))
+            Fd = _up(phi, d)
+            bent = losses.curvature_times(P, Fd)
+            Hd = prior * d + _down(phi, c * (bent + more * Fd if sure else bent))
             # what has reached its goal rests: beyond it there is rounding only, which a flat direction blows up
             a = xp.where(now > goal, _ratio(xp, now, _dot(xp, d, Hd)), xp.zeros_like(now))[..., None, :, None]
             x, left = x + a * d, left - a * Hd

@@ -90,6 +90,20 @@ class Moments:
         scatter = self.scatter / scale[:, None] / scale[None, :]  # one after the other: their product may underflow
         return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
+    def beside(self, like: Array) -> Self:
+        """The same moments in the library and on the device of an array."""
+        mine, xp = self.mean, array_namespace(like)
+        if array_namespace(mine) is xp and device(mine) == device(like):
+            return self
+        arrays = (xp.asarray(host(v), device=device(like)) for v in (self.weight, mine, self.scatter))
+        return type(self)(self.classes, *arrays)
+
+    def placed(self) -> Self:
+        """The same moments with classes that have no rows at the mean of all rows: nothing is known of them."""
+        xp = array_namespace(self.mean)
+        mean = xp.where((self.weight > 0)[:, None], self.mean, self.total_mean())
+        return type(self)(self.classes, self.weight, mean, self.scatter)
+
     def __add__(self, other: Moments) -> Self:
         return self.merge(other)
 
@@ -105,7 +119,8 @@ class Moments:
             except TypeError:
                 kinds = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
                 raise TypeError(f"y has labels of types {kinds}: convert them to one, for instance to text.") from None
-            return self._over(classes).merge(other._over(classes))
+            return self.over(classes).merge(other.over(classes))
+        other = other.beside(self.mean)
         xp = array_namespace(self.mean)
         weight = self.weight + other.weight
         safe = xp.where(weight > 0, weight, xp.ones_like(weight))
@@ -117,7 +132,7 @@ class Moments:
         scatter += lapack.product(xp.matrix_transpose(lift), lift)
         return type(self)(self.classes, weight, mean, scatter)
 
-    def _over(self, classes: tuple[Any, ...]) -> Self:
+    def over(self, classes: tuple[Any, ...]) -> Self:
         """The same moments over a larger list of classes; new ones are empty."""
         xp = array_namespace(self.mean)
         zero_w, zero_m = 0.0 * self.weight[:1], 0.0 * self.mean[:1, :]
@@ -199,10 +214,11 @@ def _block_moments(
 ) -> tuple[Array, Array, Array]:
     """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
     rows, weight = X[part, :], None if weight is None else weight[part]
-    vanish = weight is not None and bool(xp.any((weight > 0) & (weight < TINY)))
+    # rows that cannot fill the space leave directions in which nothing moves: rounding must not fill them
+    wide = rows.shape[0] <= rows.shape[1] or (weight is not None and bool(xp.any((weight > 0) & (weight < TINY))))
     # the sums show every row that is not finite, at a price that does not grow with the rows
     with np.errstate(over="ignore", invalid="ignore"):
-        for dtype in dict.fromkeys((xp.float64 if vanish else _product_dtype(xp, X.dtype), xp.float64)):
+        for dtype in dict.fromkeys((xp.float64 if wide else _product_dtype(xp, X.dtype), xp.float64)):
             sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums

@@ -50,7 +50,7 @@ def fit_logistic(
     prior_mean : array (..., p), or (..., n_classes, p) for more than two classes, optional
         Centre w0 of the penalty.
     tol : float, optional
-        On `kkt`; 1e-9, or 1e-4 where a kernel takes rows of float32.
+        On `kkt`; 1e-9, or 1e-4 where a kernel computes in float32 on a device.
 
     Returns
     -------

@@ -19,6 +19,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from pro2.linalg.lapack.fortran import call, workspace
 
 PANEL = 128  # columns mirrored at a time: two panels fit in the second-level cache
+NEAR = 1e6  # times a level: features that depend on others to this degree have a pivot that shows it
 
 
 def serves(M: Any) -> bool:
@@ -89,6 +90,13 @@ def spd_inverse(A: np.ndarray, level: float) -> np.ndarray | None:
     if call("dpotrf", "L", D, M, D) != 0 or call("dpotri", "L", D, M, D) != 0:
         return None
     return _mirrored(M)
+
+
+def is_singular(A: np.ndarray, level: float) -> bool:
+    """Whether A, symmetric and not negative, hardly exceeds `level` somewhere: a pivot of A + level I shows it."""
+    M, D = np.array(A, dtype=np.float64), len(A)
+    np.einsum("ii->i", M)[...] += level
+    return bool(call("dpotrf", "L", D, M, D) == 0 and np.diagonal(M).min() ** 2 <= NEAR * level)
 
 
 def solve_shifted(A: Any, level: float, rhs: Any) -> Any:
