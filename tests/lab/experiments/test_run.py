@@ -283,6 +283,21 @@ def test_shifted_gaussians_show_the_paper_s_nullspace_curves(tmp_path: Path) -> 
     assert all(norms[t, 20] < 1e-6 for t in ("id", "near", "far"))
 
 
+@pytest.mark.parametrize("measure", ["nullspace", "bound"])
+def test_each_seed_is_measured_on_the_features_of_its_start(tmp_path: Path, measure: str) -> None:
+    """With fewer starts than seeds such a plan once ended in an error, or gave a seed another's features."""
+    values = {"name": "g", "shots": [8], "seeds": 4, "n_features": [1, 3], "l2": [0.01], "measures": [measure],
+              "methods": [{"method": "teney", "starts": 2}],
+              "data": [{"name": "shog", "generator": "shog"}]}  # fmt: skip
+    run_sweep(parse_plan(values), tmp_path / "out")
+    name = "nullspace_norm" if measure == "nullspace" else "bound_bias"
+    rows = [r for r in _rows(tmp_path / "out") if r["target"] == "far"]
+    found = {(r["seed"], r["n_features"]): r[name] for r in rows}
+    assert len(found) == 8
+    for d in (1, 3):
+        assert found[0, d] == found[2, d] != found[1, d] == found[3, d]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_do_not_depend_on_what_the_process_did_before(
     table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pro2.lab.experiments.evaluate import draw_all
-from pro2.lab.experiments.methods import PreparedKey, find_method, prepared_keys
+from pro2.lab.experiments.methods import FeatureMethod, Measures, PreparedKey, find_method
 from pro2.lab.experiments.probes import Features
 from pro2.lab.experiments.problems import Problem
-from pro2.lab.experiments.runs import Batch
+from pro2.lab.experiments.runs import Batch, Setting
 from pro2.lab.theory.bounds import mean_log_loss, norm_bounded_probe, risk_bound
 from pro2.lab.theory.nullspace import nullspace_norm
 from pro2.linalg.probes import fit_logistic
@@ -27,28 +28,33 @@ _L2 = 0.01  # of the probes in a picture
 
 def run_batch(problem: Problem, batch: Batch, prepared: Mapping[PreparedKey, Any]) -> dict[str, list[Any]]:
     """What a batch measures, as columns: ``key`` and one value per run for each measure."""
+    method = find_method(batch.method)
     if batch.measure == "accuracy":
-        return _columns(batch, **find_method(batch.method).measure(problem, batch, draw_all(problem, batch), prepared))
-    features = [prepared[key] for key in prepared_keys(batch)]
-    if batch.measure == "bound":
-        return _columns(batch, **measure_bound(problem, batch, features))
-    if batch.measure == "nullspace":
-        head, sizes = problem.best_direction(batch.target), [s.n_features or 0 for s in batch.settings]
-        return _columns(batch, nullspace_norm=np.stack([f.nullspace_norms(head, sizes) for f in features]))
-    return _columns(batch, detail=[[describe(problem, batch.target, f)] * len(batch.settings) for f in features])
+        return _columns(batch, method.measure(problem, batch, draw_all(problem, batch), prepared))
+    measure = {"bound": measure_bound, "nullspace": measure_nullspace, "picture": measure_picture}[batch.measure]
+    assert isinstance(method, FeatureMethod)  # the others have no batches of these
+    return _columns(batch, method.measure_features(batch, prepared, partial(measure, problem, batch)))
 
 
-def _columns(batch: Batch, **values: Any) -> dict[str, list[Any]]:
-    """Flat columns in the order seeds x settings; NaN becomes null, and one row of values serves all seeds."""
-    shape = (len(batch.seeds), len(batch.settings))
+def _columns(batch: Batch, values: Measures) -> dict[str, list[Any]]:
+    """Flat columns in the order seeds x settings; NaN becomes null."""
     out: dict[str, list[Any]] = {"key": batch.flat_keys}
     for name, array in values.items():
-        flat = np.broadcast_to(np.asarray(array), shape).reshape(-1).tolist()
-        out[name] = [None if isinstance(v, float) and v != v else v for v in flat]
+        out[name] = [None if isinstance(v, float) and v != v else v for v in array.reshape(-1).tolist()]
     return out
 
 
-def measure_bound(problem: Problem, batch: Batch, features: list[Features]) -> dict[str, np.ndarray]:
+def measure_nullspace(problem: Problem, batch: Batch, features: list[Features], settings: list[Setting]) -> Measures:
+    """How much of the best head on the target lies outside the span of the first d features."""
+    head, sizes = problem.best_direction(batch.target), [s.n_features or 0 for s in settings]
+    return {"nullspace_norm": np.stack([f.nullspace_norms(head, sizes) for f in features])}
+
+
+def measure_picture(problem: Problem, batch: Batch, features: list[Features], settings: list[Setting]) -> Measures:
+    return {"detail": np.array([[describe(problem, batch.target, f)] * len(settings) for f in features])}
+
+
+def measure_bound(problem: Problem, batch: Batch, features: list[Features], settings: list[Setting]) -> Measures:
     """Theorem 1 measured: excess risk of the norm-bounded probe, beside what the bound says about it, each (S, G).
 
     All rows of the target stand for its distribution; the head of the theorem has length at most one in the scaled
@@ -56,12 +62,12 @@ def measure_bound(problem: Problem, batch: Batch, features: list[Features]) -> d
     """
     if problem.n_classes != 2:
         raise ValueError(f"the bound of {problem.name} needs two classes, found {problem.n_classes}")
-    sizes = [s.n_features or problem.width for s in batch.settings]
+    sizes = [s.n_features or problem.width for s in settings]
     names = ("excess_risk", "bound_bias", "bound_variance", "zero_risk")
     found = np.zeros((len(names), len(batch.seeds), len(sizes)))
     draws, y = draw_all(problem, batch), problem.pool(batch.target)[1]
     for i, at in enumerate(draws.at):
-        own = features[i % len(features)]
+        own = features[i if len(features) > 1 else 0]
         X, best, least = _population(problem, batch.target, own)
         missed = nullspace_norm(own.components, best) * np.linalg.norm(best)  # type: ignore[arg-type]
         for j, d in enumerate(sizes):

@@ -7,7 +7,7 @@ registry, `ESTIMATORS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -35,6 +35,7 @@ _DECIDED = ("n_components", "n_features", "l2", "random_state", "keep_norms", "p
 
 Params = tuple[tuple[str, Any], ...]
 Measures = dict[str, np.ndarray]
+FeatureMeasure = Callable[[list[Features], list[Setting]], Measures]
 
 
 class PreparedKey(NamedTuple):
@@ -178,17 +179,22 @@ class FeatureMethod(Method):
         return Features(source.mean, source.sd, rows, source.unit)
 
     def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
+        return self.measure_features(
+            batch, prepared, lambda features, settings: self._measure(problem, batch, draws, features, settings)
+        )
+
+    def measure_features(self, batch: Batch, prepared: Mapping[PreparedKey, Any], part: FeatureMeasure) -> Measures:
+        """What a function finds of features (one for all seeds, or one for each) and the settings that use them."""
         out: Measures = {}
         for at, keys in self._groups(batch):
-            part = self._measure(problem, batch, draws, [prepared[key] for key in keys], at)
-            for name, values in part.items():
-                out.setdefault(name, np.full((len(batch.seeds), len(batch.settings)), np.nan))[:, at] = values
+            for name, values in part([prepared[key] for key in keys], [batch.settings[j] for j in at]).items():
+                dtype = np.result_type(values, np.float64)  # numbers, or the text of a picture
+                out.setdefault(name, np.full((len(batch.seeds), len(batch.settings)), np.nan, dtype))[:, at] = values
         return out
 
     def _measure(
-        self, problem: Problem, batch: Batch, draws: Draws, features: list[Features], at: list[int]
+        self, problem: Problem, batch: Batch, draws: Draws, features: list[Features], settings: list[Setting]
     ) -> Measures:
-        settings = [batch.settings[j] for j in at]
         if not is_affine(batch, settings):
             return probe_measures(problem, batch, draws, features, settings)
         coef, intercept, support = probe_heads(problem, batch, draws, features, settings)
@@ -248,7 +254,7 @@ def prepare_method(problem: Problem, key: PreparedKey) -> Any:
 
 
 def prepared_keys(batch: Batch) -> list[PreparedKey]:
-    """What has to be fitted on source before a batch can run; one entry per seed when the method is random."""
+    """What has to be fitted on source before a batch can run, each once."""
     return find_method(batch.method).prepared_keys(batch)
 
 
