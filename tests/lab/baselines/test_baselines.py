@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -264,6 +266,18 @@ class TestDFR:
         X, y, X_target, y_target = shifted()
         with pytest.raises(ValueError, match="groups has 2 entries for 90 rows"):
             build("dfr").fit(X, y).adapt(X_target, y_target, groups=[0, 1])
+
+
+def test_sparse_heads_of_threads_do_not_disturb_each_other():
+    """liblinear keeps one random generator for the whole process."""
+    rng = np.random.default_rng(0)
+    Z, y = rng.normal(size=(120, 60)), rng.integers(0, 2, 120)
+
+    def head(_: int) -> bytes:
+        return sparse_head(Z, y, np.ones(120), 0.003, 2)[0].tobytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(head, range(64)))) == 1
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from pro2.estimators.contract import take_rows
 from pro2.estimators.linear import LinearClassifier
 from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Source, Validation, check_share, head_like
 from pro2.linalg.moments import Array, host
+
+_ONE_AT_A_TIME = Lock()  # liblinear has one random generator for all threads: a second fit would disturb the first
 
 
 class SourceRowsBaseline(ProbeBaseline):
@@ -209,5 +212,7 @@ def _one_against_rest(Z: np.ndarray, inside: np.ndarray, weight: np.ndarray, l1:
     model = LogisticRegression(
         l1_ratio=1.0, solver="liblinear", C=1.0 / (l1 * total), tol=1e-6, max_iter=5000, intercept_scaling=100.0,
         random_state=0,
-    ).fit(Z, inside, weight)  # fmt: skip
+    )  # fmt: skip
+    with _ONE_AT_A_TIME:
+        model.fit(Z, inside, weight)
     return model.coef_[0], float(model.intercept_[0])
