@@ -36,12 +36,11 @@ while killed < n_kills or not written:
         run_sweep(parse_plan(values), out, data=data)
         os._exit(0)
     time.sleep(rng.uniform(0.0, latest))
-    if os.waitpid(child, os.WNOHANG)[0]:
+    os.kill(child, signal.SIGKILL)  # one that has ended is not yet waited for, so its number is still its own
+    if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
         shutil.rmtree(out)
         latest, written = latest / 2, 0
         continue
-    os.kill(child, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     killed += 1
     before, written = written, sum(f.stat().st_size for f in out.glob("log/*"))
     latest *= 1.0 if written > before else 1.25
