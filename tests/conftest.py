@@ -30,7 +30,14 @@ def interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for clusters, browsers and killed processes come first: other workers compute meanwhile."""
+    """Files that wait for clusters, browsers and killed processes come first: other workers compute meanwhile.
+
+    A file is a worker's work, and so are all clusters: several at once would wait for each other.
+    """
     waiting = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in waiting)
+    clusters = {path for path in waiting if "ray" in path.stem.split("_")}
+    items.sort(key=lambda item: (item.path not in clusters, item.path not in waiting))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("clusters" if item.path in clusters else str(item.path)))
