@@ -254,6 +254,7 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.wait(f"![...document.querySelectorAll('#tiles input')].some((box) => box.value === '{rows[0]}')")
         found.press("u")
         assert labels(page) == {}
+        page.desk.worker.wait()  # what is certain follows the labels, and these have just gone
         found.page.select_option("#grid-order", "certain")
         certain = page.desk.grid("", "dog", "certain")["items"]
         found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")

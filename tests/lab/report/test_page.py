@@ -30,6 +30,13 @@ def page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(finished, tmp_path_factory.mktemp("page"))
 
 
+@pytest.fixture(scope="module")
+def oracle_page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By another rule, with a documentation folder beside it."""
+    folder = tmp_path_factory.mktemp("oracle")
+    return write_report(finished, folder / "page", "oracle", markdown=folder / "docs")
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("main", ["pro2", "pro2-adamw", "random", "teney"]), ("multiclass", ["pro2", "random"])],
@@ -65,14 +72,12 @@ def test_the_page_needs_nothing_else(page: Path) -> None:
     assert "A &lt;small&gt; check" in text
 
 
-def test_the_page_says_how_settings_were_chosen_and_what_was_left_out(
-    page: Path, finished: Path, tmp_path: Path
-) -> None:
+def test_the_page_says_how_settings_were_chosen_and_what_was_left_out(page: Path, oracle_page: Path) -> None:
     text = page.read_text()
     assert "by the few labels alone" in text
     assert "honest few-shot" in text
     assert "1000 shots + 6 validation" in text
-    other = write_report(finished, tmp_path / "oracle", "oracle").read_text()
+    other = oracle_page.read_text()
     assert "the choice has seen the test labels" in other
     assert "by test accuracy (oracle)" in (other)
 
@@ -108,18 +113,18 @@ def test_the_same_results_give_the_same_page(finished: Path, page: Path, tmp_pat
     assert write_report(finished, tmp_path).read_text() == page.read_text()
 
 
-def test_markdown_for_documentation(finished: Path, tmp_path: Path) -> None:
-    write_report(finished, tmp_path / "page", "oracle", markdown=tmp_path / "docs")
-    text = (tmp_path / "docs" / "check.md").read_text()
+def test_markdown_for_documentation(oracle_page: Path) -> None:
+    docs = oracle_page.parents[1] / "docs"
+    text = (docs / "check.md").read_text()
     assert "by test accuracy (oracle)" in text
     assert "Mean ± standard error over 4 seeds" in text
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
     assert len(pictures) == 11
-    assert all((tmp_path / "docs" / p).is_file() for p in pictures)
+    assert all((docs / p).is_file() for p in pictures)
     table = [line for line in text.splitlines() if line.startswith("| far |")]
     assert len(table) == 3
     assert all("**" in line for line in table)
-    assert json.loads((tmp_path / "docs" / "check" / "plan.json").read_text())["name"] == "check"
+    assert json.loads((docs / "check" / "plan.json").read_text())["name"] == "check"
 
 
 def test_known_methods_keep_their_colour_and_no_two_share_a_look() -> None:
