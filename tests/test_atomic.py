@@ -371,7 +371,7 @@ for turn in range(10**9):
 @pytest.mark.slow
 def test_killed_at_random_moments_a_file_is_always_whole(tmp_path: Path, fuzz_scale: int) -> None:
     path = tmp_path / "out.bin"
-    for turn in range(20 * fuzz_scale):
+    for turn in range(10 * fuzz_scale):
         with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()

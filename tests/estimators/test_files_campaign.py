@@ -13,7 +13,7 @@ from tests.mutators import attack
 
 HERE = "tests/estimators/damage.py"
 # each is tried in two ways
-N = {"model": 84, "adapted": 84, "names": 84, "bank": 84, "labels": 84, "labels adapted": 84, "moments": 250}
+N = {"model": 42, "adapted": 42, "names": 42, "bank": 42, "labels": 42, "labels adapted": 42, "moments": 125}
 
 
 @pytest.fixture(scope="module")

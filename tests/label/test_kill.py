@@ -19,7 +19,7 @@ from pro2.label.journal import Journal
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("PRO2_KILLS", "10"))
+KILLS = int(os.environ.get("PRO2_KILLS", "6"))
 
 _SERVER = """
 import sys

@@ -191,7 +191,7 @@ def test_a_damaged_log_gives_right_rows_or_none(tmp_path: Path, fuzz_scale: int)
             store.append(f"b{i}", {"key": [f"k{i}", f"l{i}"], "accuracy": [0.25 * i, None]}, 0.5)
         store.append_failure(Failure(("m",), {"data": "d"}, "ValueError: no", "Traceback"))
     (segment,) = (tmp_path / "log").iterdir()
-    counts = attack("tests/lab/experiments/damage.py:reads_only_what_was_written", segment, n=300 * fuzz_scale, seed=0)
+    counts = attack("tests/lab/experiments/damage.py:reads_only_what_was_written", segment, n=150 * fuzz_scale, seed=0)
     assert counts["passed"] > 0
 
 
