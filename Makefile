@@ -34,7 +34,7 @@ browser:
 # Hundreds of processes start in the tests: let them share what the first has compiled, whatever the environment says.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev browser
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 # Damaged files, hostile calls and kills, 24 times as many as in the tests: 12,000 models, 6,000 moments, 10,000 tables,
 # 3,600 logs, 25,000 calls, 240 kills.

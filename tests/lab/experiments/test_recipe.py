@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,18 @@ def test_changed_code_is_another_recipe(monkeypatch: pytest.MonkeyPatch, tmp_pat
     recipe.cache_clear()
     assert same == recipe()
     assert other != same
+
+
+def test_code_that_another_thread_disturbs_is_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, failed = ast.parse, []
+
+    def disturbed(code: bytes) -> ast.Module:
+        if not failed:
+            failed.append(code)
+            raise SystemError("AST constructor recursion depth mismatch")
+        return parse(code)
+
+    expected = modules(START)
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert modules(START) == expected
+    assert failed

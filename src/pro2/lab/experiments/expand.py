@@ -164,9 +164,17 @@ def modules(start: str) -> dict[str, Path]:
     return found
 
 
+def _parsed(code: bytes) -> ast.Module:
+    """Python 3.11 may fail while another thread, of Ray's for instance, formats a traceback: then once more."""
+    try:
+        return ast.parse(code)
+    except SystemError:
+        return ast.parse(code)
+
+
 def _imports(path: Path) -> Iterator[str]:
     """Names that a file imports, also inside functions; a name may be a module or something in one."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(_parsed(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("pro2."))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pro2"):
