@@ -107,7 +107,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         else:
             with naming("target"):
                 self.targets_, which = np.unique(ids, return_inverse=True)
-        middle = _far_middle(Z)
+        middle, self._unit = _far_middle(Z)
         Z = Z if middle is None else Z - middle
         self._fit_pooled(Z, codes)
         self._fit_heads(Z, codes, which)
@@ -171,12 +171,9 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         return np.zeros(n_rows, dtype=int) + at
 
     def _fit_pooled(self, Z: Array, codes: Array) -> None:
-        xp = array_namespace(Z)
         some = _spread_rows(Z)
-        few = Z[some, :]
-        self._unit = unit = float(xp.sum(xp.var(xp.astype(few, xp.float64), axis=0))) or 1.0
-        l2 = 1e-3 * unit if self.l2 == "auto" else float(self.l2)
-        fit = fit_logistic(few, codes[some], l2, n_classes=len(self.classes_))
+        l2 = 1e-3 * self._unit if self.l2 == "auto" else float(self.l2)
+        fit = fit_logistic(Z[some, :], codes[some], l2, n_classes=len(self.classes_))
         self.pooled_coef_, self.pooled_intercept_ = fit.coef, fit.intercept
 
     def _fit_heads(self, Z: Array, codes: Array, which: np.ndarray | None) -> None:
@@ -228,13 +225,13 @@ def _spread_rows(Z: Array) -> slice:
     return slice(None, None, max(1, Z.shape[0] // POOLED_ROWS))
 
 
-def _far_middle(Z: Array) -> Array | None:
-    """The mean of rows (p,) that lie so far from the origin that their differences are small beside it, or None."""
+def _far_middle(Z: Array) -> tuple[Array | None, float]:
+    """The mean of rows (p,) that lie far from the origin, else None; and their total variance, 1 if nothing moves."""
     xp = array_namespace(Z)
     few = xp.astype(Z[_spread_rows(Z), :], xp.float64)
-    mean, variance = xp.mean(few, axis=0), xp.var(few, axis=0)
-    far = float(xp.sum(mean * mean)) > FAR**2 * float(xp.sum(variance))
-    return xp.astype(mean, Z.dtype) if far else None
+    mean, variance = xp.mean(few, axis=0), float(xp.sum(xp.var(few, axis=0)))
+    far = float(xp.sum(mean * mean)) > FAR**2 * variance
+    return xp.astype(mean, Z.dtype) if far else None, variance or 1.0
 
 
 def _projected(inner: Any, X: Array) -> Array:
