@@ -109,6 +109,7 @@ class TestHead:
             np.testing.assert_allclose(probabilities(scores), expected, atol=1e-10)
             assert prior.accuracy[0] == pytest.approx(expected.max(axis=1).mean())
             assert prior.family.ridges == PriorFamily().ridges[:1]
+            assert prior.family.covariances == ("ranked",)  # rows without labels are not whitened
 
     def test_a_saved_model_adapts_alike(self, case, model, tmp_path):
         again = pro2.load(model.save(tmp_path / "m"))

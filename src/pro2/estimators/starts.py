@@ -36,7 +36,8 @@ class OtherStarts:
         """A model from all that is left of a source, a linear head: a classifier's last layer, CLIP's text prompts.
 
         Adaptation is centred on the head, never surer than the head itself is. What rows look like, and which
-        directions the head tells apart, is taken from unlabelled rows with the head's own answers for labels.
+        directions the head tells apart, is taken from unlabelled rows with the head's own answers for labels; all
+        covariances are "ranked".
 
         Parameters
         ----------
@@ -72,7 +73,7 @@ class OtherStarts:
         X = _rows(model, X)
         names = _checked_classes(classes)
         model._learn(_unanswered(X, names), UNLABELED)
-        # flat: without a head to start from, whitening would damp the directions in which classes differ most
+        # nothing is ranked without a head, and what is not labelled is not whitened (see `_centred`)
         model.priors_ = tuple(
             replace(prior, family=replace(prior.family, sizes=(0.0,), covariances=("flat",))) for prior in model.priors_
         )
@@ -154,7 +155,8 @@ def _centred(prior: SourcePrior, head: LinearClassifier, logits: Array) -> Sourc
     sure = float(xp.mean(xp.max(losses.probabilities(logits), axis=1)))
     return replace(
         prior,
-        family=replace(prior.family, ridges=prior.family.ridges[:1], sizes=sizes),
+        # rows whose labels nobody knows are not whitened: that would damp the directions in which classes differ most
+        family=replace(prior.family, ridges=prior.family.ridges[:1], sizes=sizes, covariances=("ranked",)),
         heads=scale * coef[None, ...],
         offsets=scale * offset[None, ...],
         natural=(natural,),
