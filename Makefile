@@ -34,12 +34,12 @@ browser:
 # Hundreds of processes start in the tests: let them share what the first has compiled, whatever the environment says.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev browser
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Damaged files, hostile calls and kills, 24 times as many as in the tests: 12,000 models, 6,000 moments, 10,000 tables,
 # 3,600 logs, 25,000 calls, 240 kills.
 fuzz: $(VENV)/.dev
-	PRO2_FUZZ=24 $(BIN)/python -m pytest -n 2 --dist loadgroup -m fuzz
+	PRO2_FUZZ=24 $(BIN)/python -m pytest -n 2 --dist loadfile -m fuzz
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
