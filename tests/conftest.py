@@ -47,7 +47,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file is one worker's work, so that its model, page or browser is made once; and so are all clusters.
 
     Several clusters at once would wait for each other. Not by marks of groups (`--dist loadgroup`): pytest-xdist 3.8
-    hands them on inside the names of tests, which pytest 9.2 no longer lets it change, and splits every file in silence.
+    hands them on inside the names of tests, which pytest 9.2 no longer lets it change, and nobody is told.
     """
     from xdist.scheduler import LoadFileScheduling
 
