@@ -25,7 +25,7 @@ def test(number):
 
 
 def test_a_file_is_one_workers_work_and_so_are_all_clusters(tmp_path: Path) -> None:
-    """Where the workers split files, everything still passes, but takes three times as long: only this test tells."""
+    """Where the workers split files, all tests still pass and each worker makes everything anew: nothing else tells."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     for name in ("test_a", "test_b", "test_moments_ray", "test_ray"):
         (tmp_path / f"{name}.py").write_text(NOTES)
