@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +31,29 @@ def interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for clusters, browsers and killed processes come first: other workers compute meanwhile.
+def has_cluster(path: str) -> bool:
+    """Whether the tests of a file start a cluster: its name says so."""
+    return "ray" in Path(path).stem.split("_")
 
-    A file is a worker's work, and so are all clusters: several at once would wait for each other.
-    """
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for clusters, browsers and killed processes come first: other workers compute meanwhile."""
     waiting = {item.path for item in items if item.get_closest_marker("slow")}
-    clusters = {path for path in waiting if "ray" in path.stem.split("_")}
-    items.sort(key=lambda item: (item.path not in clusters, item.path not in waiting))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("clusters" if item.path in clusters else str(item.path)))
+    items.sort(key=lambda item: (not has_cluster(str(item.path)), item.path not in waiting))
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is one worker's work, so that its model, page or browser is made once; and so are all clusters.
+
+    Several clusters at once would wait for each other. Not by marks of groups (`--dist loadgroup`): pytest-xdist 3.8
+    hands them on inside the names of tests, which pytest 9.2 no longer lets it change, and nobody is told.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "clusters" if has_cluster(file) else file
+
+    return Files(config, log)

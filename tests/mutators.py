@@ -153,7 +153,8 @@ def attack(check: str, whole: Path, n: int, seed: int = 0) -> Counter[str]:
         How often the reader refused, and how often it returned.
     """
     counts, findings = campaign(check, whole, n, seed)
-    assert not findings, f"{len(findings)} of {n} cases of {check}, seed {seed}:\n" + "\n".join(findings[:5])
+    what = f"{len(findings)} of {n} cases of {check} on {whole.name}, seed {seed}"
+    assert not findings, "\n".join([what, *findings[:5]])
     return counts
 
 

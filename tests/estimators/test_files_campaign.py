@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def test_damage_is_refused_by_name_or_harmless(files: dict[str, Path], kind: str
 
 @pytest.mark.fuzz
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", N)
-def test_a_forged_file_is_refused_or_works(files: dict[str, Path], kind: str, fuzz_scale: int) -> None:
-    counts = attack(f"{HERE}:works_if_it_loads", files[kind], n=N[kind] * fuzz_scale, seed=1)
-    assert min(counts["refused"], counts["passed"]) > 0.02 * counts.total(), "the forger is too careful, or too wild"
+def test_a_forged_file_is_refused_or_works(files: dict[str, Path], fuzz_scale: int) -> None:
+    """What passes is counted over all kinds: of some it is 3 cases in 100, so that of 42 cases there may be none."""
+    tried = [attack(f"{HERE}:works_if_it_loads", files[kind], n=N[kind] * fuzz_scale, seed=1) for kind in N]
+    assert all(counts["refused"] > 0.02 * counts.total() for counts in tried), "the forger is too careful"
+    every = sum(tried, Counter())
+    assert every["passed"] > 0.02 * every.total(), "the forger is too wild"
