@@ -166,10 +166,15 @@ KINDS = {
             "source_moments_": Part("SourceMoments", "D"),
             "means_": Numbers("T values D"),
             "shares_": Numbers("T", above=0.0),
+            "known_": Numbers("T", above=0.0),
         },
         NAMES,
         agrees=lambda model: (
-            _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.ridge >= 0
+            _heads_agree(model)
+            and model.means_.shape[1] == 2
+            and model.shares_.max() < 1
+            and model.known_.max() <= 1
+            and model.ridge >= 0
         ),
     ),
     "MultiLabelClassifier": Kind(
