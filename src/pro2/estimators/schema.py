@@ -310,7 +310,7 @@ def _heads_agree(value: Any) -> bool:
 
 def fitted_values(value: Any) -> dict[str, Any]:
     """What `fit` has set, and the report of an adaptation where it is the object's own."""
-    found = {name: each for name, each in vars(value).items() if is_fitted_name(name)}
+    found = {name: each for name, each in sorted(vars(value).items()) if is_fitted_name(name)}
     kind = KINDS.get(type(value).__name__)
     own = kind is not None and "report_" in kind.may_hold and hasattr(value, "report_")
     return found | ({"report_": value.report_} if own else {})
