@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -162,6 +164,52 @@ class TestLibraries:
         assert np.isfinite(followed.grad.numpy()).all()
 
 
+class TestLabels:
+    """Labels come in many wrappings, and come back as what they were."""
+
+    @pytest.mark.parametrize(
+        ("wrap", "kind"),
+        [
+            (lambda y: pd.Series(y, dtype="Int64", index=range(9, 9 + len(y))), "i"),
+            (lambda y: pd.Series(y == 1, dtype="boolean"), "b"),
+            (lambda y: pd.Series(y.tolist(), dtype=object), "i"),
+            (lambda y: np.array([np.int64(v) for v in y], dtype=object), "i"),
+            (lambda y: pd.Series(y).astype("category"), "i"),
+            (lambda y: np.array(["no", "yes"])[y].astype(np.dtypes.StringDType()), "O"),
+            (lambda y: np.array(["no", "yes"])[y].tolist(), "U"),
+        ],
+    )
+    def test_they_keep_their_type(self, rows, wrap, kind):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(Xs, wrap(ys))
+        assert model.classes_.dtype.kind == model.predict(X).dtype.kind == kind
+        plain = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24])
+        np.testing.assert_array_equal(model.adapt(X[:24], wrap(y[:24])).coef_, plain.coef_)
+
+    @pytest.mark.parametrize("nothing", [None, np.nan, pd.NA])
+    def test_what_is_missing_among_texts_is_no_text(self, rows, nothing):
+        Xs, ys, X, y = rows
+        names = np.array(["no", "yes"])
+        some = [nothing if i % 3 == 0 else name for i, name in enumerate(names[y[:24]].tolist())]
+        model = ProjectAndProbe().fit(Xs, names[ys])
+        assert model.adapt(X[:24], some).report_.n_labels == 16
+        with pytest.raises(ValueError, match="y contains NaN or None"):
+            ProjectAndProbe().fit(X[:24], some)
+
+    def test_masked_ones_are_missing(self, rows):
+        Xs, ys, X, y = rows
+        mask = np.arange(24) % 3 == 0
+        found = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], np.ma.masked_array(y[:24], mask))
+        expected = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], [None if m else v for m, v in zip(mask, y)])
+        np.testing.assert_array_equal(found.coef_, expected.coef_)
+        with pytest.raises(ValueError, match="X_target is a masked array"):
+            ProjectAndProbe().fit(Xs, ys).adapt(np.ma.masked_array(X[:24], X[:24] > 0), y[:24])
+
+    def test_texts_and_numbers_are_not_mixed_in_silence(self, rows):
+        with pytest.raises(TypeError, match="y mixes labels of types"):
+            ProjectAndProbe().fit(rows[0], ["yes" if v else 0 for v in rows[1]])
+
+
 class TestTables:
     """An EmbeddingTable stands for its rows, the name of a column for its labels."""
 
@@ -222,6 +270,12 @@ class TestParameters:
         for estimator in (Probe(l2=0.1, n_features=n_features), ProbeBank(l2=0.1, n_features=n_features)):
             with pytest.raises((ValueError, TypeError), match="n_features must be"):
                 estimator.fit(*rows[:2])
+
+    def test_constants_of_numpy_are_numbers_like_others(self, rows):
+        Xs, ys, X, y = rows
+        family = PriorFamily(reaches=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), decay=np.float64(1.0))
+        assert family == PriorFamily(reaches=(0.5, 4.0), n_ranked=8, decay=1.0)
+        json.dumps(ProjectAndProbe(priors=family).fit(Xs, ys).adapt(X[:24], y[:24]).report_.to_dict())
 
     @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])
     @pytest.mark.parametrize("n", [30, 4000])

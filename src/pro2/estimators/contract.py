@@ -94,7 +94,7 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
     with naming(name):
-        y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
+        y = column_or_1d(_as_labels(y), warn=True)
     if len(y) != n_rows:
         raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
@@ -102,6 +102,19 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     if not missing and is_missing(y).any():
         raise ValueError(f"{name} contains NaN or None: leave out rows without one.")
     return y
+
+
+def _as_labels(y: Any) -> np.ndarray:
+    """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
+    if np.ma.isMaskedArray(y):
+        return np.where(np.ma.getmaskarray(y), None, y.data.astype(object))
+    listed = isinstance(y, list | tuple)
+    values = np.asarray(y, dtype=object) if listed else host(y)
+    values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
+    if values.dtype.kind != "O" or is_missing(values.reshape(-1)).any():
+        return values
+    texts = {isinstance(label, str) for label in values.reshape(-1).tolist()}
+    return np.asarray(values.tolist()) if texts == {False} or (listed and texts == {True}) else values
 
 
 def check_classes(y: np.ndarray) -> np.ndarray:
@@ -147,6 +160,14 @@ def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tup
     if not len(source):
         raise ValueError("sample_domain has no positive entry of positive weight: the source is needed to learn from.")
     return source, target if len(target) else None
+
+
+def weighted_rows(X: Array, y: np.ndarray, weight: Array | None) -> tuple[Array, np.ndarray, Array | None]:
+    """Rows of positive weight, with their labels and weights: the others are absent, and so are their classes."""
+    if weight is None or bool(array_namespace(weight).all(weight > 0)):
+        return X, y, weight
+    there = np.flatnonzero(host(weight) > 0)
+    return take_rows(X, there), y[there], take_rows(weight, there)
 
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:

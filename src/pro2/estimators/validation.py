@@ -31,6 +31,8 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     else:
         if getattr(X, "dtype", None) == np.float16:  # how embeddings are stored, not how they are multiplied
             X = np.asarray(X).astype(np.float32)
+        if np.ma.is_masked(X):
+            raise ValueError(f"{name} is a masked array with masked values: fill them, or drop those rows.")
         with naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
             X = _check_host(estimator, X, reset, name)
     _check_range(X, reset, name)
