@@ -142,9 +142,10 @@ def test_it_is_made_when_it_is_first_asked_for(rows, monkeypatch):
     assert made == [1]
 
 
-def test_chosen_labels_say_nothing_about_accuracy(rows):
+@pytest.mark.parametrize("way", WAYS)
+def test_chosen_labels_say_nothing_about_accuracy(rows, way):
     Xs, ys, X, y = rows
-    report = ProjectAndProbe(label_sampling="suggested").fit(Xs, ys).adapt(X[:24], y[:24]).report_
+    report = ProjectAndProbe(label_sampling="suggested", **WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24]).report_
     assert math.isnan(report.accuracy)
     assert report.accuracy_interval == (0.0, 1.0)
     assert "chosen" in report.withheld
