@@ -106,8 +106,7 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
 
 def _as_labels(y: Any) -> np.ndarray:
     """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
-    if np.ma.isMaskedArray(y):
-        return np.where(np.ma.getmaskarray(y), None, y.data.astype(object))
+    y = y.tolist() if np.ma.isMaskedArray(y) else y  # masked ones become None
     listed = isinstance(y, list | tuple)
     values = np.asarray(y, dtype=object) if listed else host(y)
     values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
