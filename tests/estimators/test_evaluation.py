@@ -93,6 +93,8 @@ def test_wrong_arguments_are_named() -> None:
         evaluate(np.append(y[:-1], "wolf"), proba, classes)
     with pytest.raises(ValueError, match="proba has shape"):
         evaluate(y[:-1], proba, classes)
+    with pytest.raises(TypeError, match="group mixes texts"):
+        evaluate(y, proba, classes, np.array(["a", None] * len(y), dtype=object)[: len(y)])
     with pytest.raises(ValueError, match="group has 3 entries"):
         evaluate(y, proba, classes, [1, 2, 3])
     with pytest.raises(ValueError, match="empty"):

@@ -145,7 +145,10 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[str, Estimate]:
     if len(names) != len(hit):
         raise ValueError(f"group has {len(names)} entries for {len(hit)} rows: one is needed per row.")
-    values, codes = np.unique(names, return_inverse=True)
+    try:
+        values, codes = np.unique(names, return_inverse=True)
+    except TypeError:
+        raise TypeError("group mixes texts with numbers or missing values: convert them to text.") from None
     n, hits = np.bincount(codes), np.bincount(codes, weights=hit)
     return {str(name): wilson(int(h), int(m), confidence) for name, h, m in zip(values.tolist(), hits, n)}
 
