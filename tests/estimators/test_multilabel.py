@@ -84,6 +84,12 @@ def test_answers_have_the_shapes_of_scikit_learn(model):
             model.score(*test, sample_weight=weight)
 
 
+def test_a_source_that_ranks_no_direction_has_a_report():
+    X, Y = rows(60, 0)
+    adapted = MultiLabelProjectAndProbe().fit(np.ones_like(X), Y).adapt(X[:24], Y[:24])
+    assert [each.effective_features for each in adapted.report_.reports.values()] == [0.0] * 4
+
+
 def test_labels_may_be_followed_tensors():
     torch = pytest.importorskip("torch")
     X, Y = rows(60, 0)

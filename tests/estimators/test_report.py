@@ -326,6 +326,13 @@ def test_wilson_interval_at_the_edges():
     assert 0.4 < low < 0.6
 
 
+def test_the_verdict_never_asks_for_no_rows():
+    curve = fit_curve(np.array([1.0, 2.0, 4.0]), np.array([0.8, 0.57, 0.4]), np.full(3, 24.0))
+    report = AdaptationReport(24, 0.6, (0.4, 0.8), counts=[4, 20], source_accuracy=0.5, learning_curve=curve)
+    assert 0 < 2 * curve.labels_for(1.0) < 0.5
+    assert "It pays to label 1 more row:" in report.verdict()
+
+
 def test_learning_curve_recovers_its_own_law():
     n = np.array([4.0, 8.0, 16.0])
     curve = fit_curve(n, 0.05 + 0.4 / np.sqrt(n), np.array([500.0, 500.0, 500.0]))
