@@ -153,6 +153,20 @@ class TestLibraries:
         model = ProjectAndProbe().fit(Xs, ys)
         np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
 
+    @pytest.mark.parametrize("few", ["float32", "float64"])
+    @pytest.mark.parametrize("val", ["float16", "float32", "float64"])
+    def test_validation_rows_may_be_of_another_precision(self, rows, torch, few, val):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(torch.from_numpy(Xs), ys)
+        found = model.adapt(
+            torch.from_numpy(X[:24]).to(getattr(torch, few)),
+            y[:24],
+            X_val=torch.from_numpy(X[24:]).to(getattr(torch, val)),
+            y_val=y[24:],
+        )
+        expected = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24], X_val=X[24:], y_val=y[24:])
+        assert (found.l2_, found.n_features_) == (pytest.approx(expected.l2_, rel=1e-5), expected.n_features_)
+
     def test_gradients_flow_through_predictions_alone(self, rows, torch):
         Xs, ys, X, y = rows
         followed = torch.from_numpy(X).requires_grad_()
@@ -205,9 +219,13 @@ class TestLabels:
         with pytest.raises(ValueError, match="X_target is a masked array"):
             ProjectAndProbe().fit(Xs, ys).adapt(np.ma.masked_array(X[:24], X[:24] > 0), y[:24])
 
-    def test_texts_and_numbers_are_not_mixed_in_silence(self, rows):
+    @pytest.mark.parametrize("learn", [ProjectAndProbe().fit, pro2.SourceMoments.from_arrays])
+    def test_texts_and_numbers_are_not_mixed_in_silence(self, rows, learn):
         with pytest.raises(TypeError, match="y mixes labels of types"):
-            ProjectAndProbe().fit(rows[0], ["yes" if v else 0 for v in rows[1]])
+            learn(rows[0], ["yes" if v else 0 for v in rows[1]])
+        for gaps in (["yes" if v else np.nan for v in rows[1]], np.ma.masked_array(rows[1], rows[1] == 0)):
+            with pytest.raises(ValueError, match=r"missing labels|NaN or None"):
+                learn(rows[0], gaps)
 
 
 class TestTables:

@@ -198,6 +198,13 @@ class TestUnlabeled:
         assert len(set(pro2.suggest_labels(model, case[3][0], 6))) == 6
 
 
+def test_labelled_rows_are_not_added_to_answers_of_a_head(case, model):
+    _, source, _, (X, _) = case
+    for other in (model, ProjectAndProbe.from_unlabeled(X, NAMES[:3])):
+        with pytest.raises(ValueError, match="partial_fit adds to labelled source rows, but this model was made from"):
+            other.partial_fit(*source)
+
+
 def test_a_head_may_be_in_a_type_that_numpy_does_not_have(case):
     torch = pytest.importorskip("torch")
     K, _, _, (X, _) = case

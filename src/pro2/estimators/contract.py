@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import beside, check_weight, check_X, naming, table_rows
+from pro2.estimators.validation import as_labels, beside, check_weight, check_X, naming, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
 NEW_CLASS = "add labelled rows of them to the source, or drop them from the target"
@@ -94,7 +94,7 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
     with naming(name):
-        y = column_or_1d(_as_labels(y), warn=True)
+        y = column_or_1d(as_labels(y), warn=True)
     if len(y) != n_rows:
         raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
@@ -102,18 +102,6 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     if not missing and is_missing(y).any():
         raise ValueError(f"{name} contains NaN or None: leave out rows without one.")
     return y
-
-
-def _as_labels(y: Any) -> np.ndarray:
-    """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
-    y = y.tolist() if np.ma.isMaskedArray(y) else y  # masked ones become None
-    listed = isinstance(y, list | tuple)
-    values = np.asarray(y, dtype=object) if listed else host(y)
-    values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
-    if values.dtype.kind != "O" or is_missing(values.reshape(-1)).any():
-        return values
-    texts = {isinstance(label, str) for label in values.reshape(-1).tolist()}
-    return np.asarray(values.tolist()) if texts == {False} or (listed and texts == {True}) else values
 
 
 def check_classes(y: np.ndarray) -> np.ndarray:

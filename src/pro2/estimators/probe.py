@@ -193,6 +193,7 @@ def best_candidate(scores: np.ndarray) -> tuple[int, int]:
 
 def _validation_accuracy(fit: LogisticFit, X_val: Array, y_val: Array) -> np.ndarray:
     xp = array_namespace(X_val)
+    X_val = xp.astype(X_val, fit.coef.dtype, copy=False)  # PyTorch multiplies no two types
     if fit.coef.ndim == 3:
         codes = xp.astype(fit.coef @ xp.matrix_transpose(X_val) + fit.intercept[..., None] > 0, y_val.dtype)
     else:

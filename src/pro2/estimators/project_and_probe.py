@@ -15,7 +15,7 @@ from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
-from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
+from pro2.estimators.starts import HEAD, MOMENTS, SOURCE_ROWS, UNLABELED, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.discriminants import discriminant_head
@@ -145,6 +145,11 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         `classes`, if given, are all that may come: a label that is not among them is refused.
         """
         first = not hasattr(self, "source_moments_")
+        if getattr(self, "made_from_", SOURCE_ROWS) in (HEAD, UNLABELED):
+            raise ValueError(
+                f"partial_fit adds to labelled source rows, but this model was made from {self.made_from_!r}: "
+                "fit a new one."
+            )
         X = check_X(self, X, reset=first)
         X = X if first else beside(X, self.source_moments_.mean)
         X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, validate_data
 
-from pro2.linalg.moments import Array, host
+from pro2.linalg.moments import Array, host, is_missing
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
@@ -78,6 +78,18 @@ def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
             raise TypeError(f"y must be the name of a column when X is a table, got {type(y).__name__}.")
         return X.X_y(y)
     return X, y
+
+
+def as_labels(y: Any) -> np.ndarray:
+    """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
+    y = y.tolist() if np.ma.isMaskedArray(y) else y  # masked ones become None
+    listed = isinstance(y, list | tuple)
+    values = np.asarray(y, dtype=object) if listed else host(y)
+    values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
+    if values.dtype.kind != "O" or is_missing(values.reshape(-1)).any():
+        return values
+    texts = {isinstance(label, str) for label in values.reshape(-1).tolist()}
+    return np.asarray(values.tolist()) if texts == {False} or (listed and texts == {True}) else values
 
 
 def beside(values: Array, other: Array) -> Array:
