@@ -121,6 +121,8 @@ def test_partial_fit_of_both_steps_equals_fit(parts):
     np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
     with pytest.raises(ValueError, match=r"y has classes .* that are not in `classes`"):
         pieces.partial_fit(Xs, ys + 9, classes=np.unique(ys))
+    with pytest.raises(ValueError, match="not in `classes`"):
+        pieces.partial_fit(Xs, ys, classes=5)
 
 
 @pytest.mark.parametrize("estimator", [pro2.ProjectAndProbe(), pro2.Projection()])

@@ -131,6 +131,8 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"proba has shape {proba.shape}, expected one row for each of {len(y)} labels, {len(classes)} columns."
         )
+    if not ((proba >= 0) & (proba <= 1 + 1e-6)).all():  # float32 rounds a little above
+        raise ValueError("proba has values outside 0..1, or NaN: give probabilities, such as those of predict_proba.")
     place = {label: code for code, label in enumerate(classes.tolist())}
     unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
     if unknown:

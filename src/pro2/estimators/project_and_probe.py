@@ -153,7 +153,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X = check_X(self, X, reset=first)
         X = X if first else beside(X, self.source_moments_.mean)
         X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
-        unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.asarray(classes).tolist()), key=str)
+        unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.ravel(classes).tolist()), key=str)
         if unknown:
             raise ValueError(f"y has classes {unknown[:5]} that are not in `classes`.")
         X = unit_rows(X) if self.scale == "unit" else X
