@@ -88,6 +88,12 @@ def test_labelled_rows_are_not_asked_for_again(problem):
     assert not set(rows.tolist()) & set(first.tolist())
 
 
+def test_labelled_rows_may_be_larger_than_the_type_of_the_pool(problem):
+    model, X, _ = problem
+    far = 1e60 * X[:3].astype(np.float64)
+    assert len(set(suggest_labels(model, X.astype(np.float32), 5, X_labeled=far).tolist())) == 5
+
+
 def test_without_labelled_rows_others_stand_in(problem):
     model, X, y = problem
     first = suggest_labels(model, X, 6)

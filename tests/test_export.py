@@ -173,6 +173,9 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         export(adapted(), tmp_path / "m", "pickle")
     with pytest.raises(ValueError, match="scale='unit'"):
         export(adapted(scale="unit"), tmp_path / "m", "torch")
+    X, y = problem(3)
+    with pytest.raises(ValueError, match="which float32 does not hold: use onnx"):
+        export(ProjectAndProbe().fit(X.astype(float) * 1e-45, y), tmp_path / "m", "safetensors")
     path = export(adapted(), tmp_path / "m", "onnx")
     with pytest.raises(FileExistsError, match="force"):
         export(adapted(), path, "onnx")

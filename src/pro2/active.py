@@ -86,7 +86,7 @@ def suggest_labels(
         at = _some(left, ROWS, rng)
         weight = _indecision(adapted, X[at])
         known = known[_some(np.arange(len(known)), LABELED, rng)]
-        rows = np.concatenate([X[at], known.astype(X.dtype, copy=False)])
+        rows = np.concatenate([X[at], known])
         K = _covariance(priors, unit_rows(rows) if model.unit_rows_ else rows)
         new = at[_greedy(K, weight, min(BATCH, n - len(taken), len(at)), standing_in)]
         taken, known = np.concatenate([taken, new]), np.concatenate([known, X[new]])

@@ -183,7 +183,11 @@ def _takes_units(classifier: Any) -> bool:
 
 
 def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
-    return {name: part.astype(np.float32) for name, part in zip(("weight", "bias"), affine_map(classifier))}
+    parts = dict(zip(("weight", "bias"), affine_map(classifier)))
+    largest = max(float(np.abs(part).max()) for part in parts.values())
+    if largest > float(np.finfo(np.float32).max):
+        raise ValueError(f"classifier has coefficients up to {largest:.0e}, which float32 does not hold: use onnx.")
+    return {name: part.astype(np.float32) for name, part in parts.items()}
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:

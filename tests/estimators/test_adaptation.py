@@ -157,6 +157,17 @@ class TestWeights:
             np.testing.assert_allclose(other.coef_, once.coef_, atol=1e-7)
             np.testing.assert_allclose(other.intercept_, once.intercept_, atol=1e-7)
 
+    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}, {"l2": "loo", "n_features": "loo"}])
+    @pytest.mark.parametrize("validation", [False, True])
+    def test_a_weight_is_a_repetition_where_a_class_is_missing_too(self, options, validation):
+        source, t = make_data()
+        val = {"X_val": source[700:], "y_val": t[700:]} if validation else {}
+        model = ProjectAndProbe(**options).fit(source[:600], t[:600])
+        rows = 600 + np.flatnonzero(t[600:] == 1)[[0, 1, 2, 2, 2]]
+        once = model.adapt(source[rows[:3]], t[rows[:3]], sample_weight=[1.0, 1.0, 3.0], **val)
+        often = model.adapt(source[rows], t[rows], **val)
+        np.testing.assert_allclose(often.predict_proba(source), once.predict_proba(source), atol=1e-7)
+
     @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}])
     def test_rows_of_weight_zero_are_absent(self, options):
         source, t = make_data()

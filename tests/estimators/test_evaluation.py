@@ -93,6 +93,11 @@ def test_wrong_arguments_are_named() -> None:
         evaluate(np.append(y[:-1], "wolf"), proba, classes)
     with pytest.raises(ValueError, match="proba has shape"):
         evaluate(y[:-1], proba, classes)
+    for bad in (np.nan * proba, proba - 1.0, 2.0 * proba):
+        with pytest.raises(ValueError, match=r"proba has values outside 0\.\.1"):
+            evaluate(y, bad, classes)
+    with pytest.raises(TypeError, match="group mixes texts"):
+        evaluate(y, proba, classes, np.array(["a", None] * len(y), dtype=object)[: len(y)])
     with pytest.raises(ValueError, match="group has 3 entries"):
         evaluate(y, proba, classes, [1, 2, 3])
     with pytest.raises(ValueError, match="empty"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -151,6 +153,20 @@ class TestLibraries:
         model = ProjectAndProbe().fit(Xs, ys)
         np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
 
+    @pytest.mark.parametrize("few", ["float32", "float64"])
+    @pytest.mark.parametrize("val", ["float16", "float32", "float64"])
+    def test_validation_rows_may_be_of_another_precision(self, rows, torch, few, val):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(torch.from_numpy(Xs), ys)
+        found = model.adapt(
+            torch.from_numpy(X[:24]).to(getattr(torch, few)),
+            y[:24],
+            X_val=torch.from_numpy(X[24:]).to(getattr(torch, val)),
+            y_val=y[24:],
+        )
+        expected = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24], X_val=X[24:], y_val=y[24:])
+        assert (found.l2_, found.n_features_) == (pytest.approx(expected.l2_, rel=1e-5), expected.n_features_)
+
     def test_gradients_flow_through_predictions_alone(self, rows, torch):
         Xs, ys, X, y = rows
         followed = torch.from_numpy(X).requires_grad_()
@@ -160,6 +176,56 @@ class TestLibraries:
         assert not adapted.coef_.requires_grad
         adapted.predict_proba(followed)[:, 1].sum().backward()
         assert np.isfinite(followed.grad.numpy()).all()
+
+
+class TestLabels:
+    """Labels come in many wrappings, and come back as what they were."""
+
+    @pytest.mark.parametrize(
+        ("wrap", "kind"),
+        [
+            (lambda y: pd.Series(y, dtype="Int64", index=range(9, 9 + len(y))), "i"),
+            (lambda y: pd.Series(y == 1, dtype="boolean"), "b"),
+            (lambda y: pd.Series(y.tolist(), dtype=object), "i"),
+            (lambda y: np.array([np.int64(v) for v in y], dtype=object), "i"),
+            (lambda y: pd.Series(y).astype("category"), "i"),
+            (lambda y: np.array(["no", "yes"])[y].astype(np.dtypes.StringDType()), "O"),
+            (lambda y: np.array(["no", "yes"])[y].tolist(), "U"),
+        ],
+    )
+    def test_they_keep_their_type(self, rows, wrap, kind):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(Xs, wrap(ys))
+        assert model.classes_.dtype.kind == model.predict(X).dtype.kind == kind
+        plain = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], y[:24])
+        np.testing.assert_array_equal(model.adapt(X[:24], wrap(y[:24])).coef_, plain.coef_)
+
+    @pytest.mark.parametrize("nothing", [None, np.nan, pd.NA])
+    def test_what_is_missing_among_texts_is_no_text(self, rows, nothing):
+        Xs, ys, X, y = rows
+        names = np.array(["no", "yes"])
+        some = [nothing if i % 3 == 0 else name for i, name in enumerate(names[y[:24]].tolist())]
+        model = ProjectAndProbe().fit(Xs, names[ys])
+        assert model.adapt(X[:24], some).report_.n_labels == 16
+        with pytest.raises(ValueError, match="y contains NaN or None"):
+            ProjectAndProbe().fit(X[:24], some)
+
+    def test_masked_ones_are_missing(self, rows):
+        Xs, ys, X, y = rows
+        mask = np.arange(24) % 3 == 0
+        found = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], np.ma.masked_array(y[:24], mask))
+        expected = ProjectAndProbe().fit(Xs, ys).adapt(X[:24], [None if m else v for m, v in zip(mask, y)])
+        np.testing.assert_array_equal(found.coef_, expected.coef_)
+        with pytest.raises(ValueError, match="X_target is a masked array"):
+            ProjectAndProbe().fit(Xs, ys).adapt(np.ma.masked_array(X[:24], X[:24] > 0), y[:24])
+
+    @pytest.mark.parametrize("learn", [ProjectAndProbe().fit, pro2.SourceMoments.from_arrays])
+    def test_texts_and_numbers_are_not_mixed_in_silence(self, rows, learn):
+        with pytest.raises(TypeError, match="y mixes labels of types"):
+            learn(rows[0], ["yes" if v else 0 for v in rows[1]])
+        for gaps in (["yes" if v else np.nan for v in rows[1]], np.ma.masked_array(rows[1], rows[1] == 0)):
+            with pytest.raises(ValueError, match=r"missing labels|NaN or None"):
+                learn(rows[0], gaps)
 
 
 class TestTables:
@@ -222,6 +288,12 @@ class TestParameters:
         for estimator in (Probe(l2=0.1, n_features=n_features), ProbeBank(l2=0.1, n_features=n_features)):
             with pytest.raises((ValueError, TypeError), match="n_features must be"):
                 estimator.fit(*rows[:2])
+
+    def test_constants_of_numpy_are_numbers_like_others(self, rows):
+        Xs, ys, X, y = rows
+        family = PriorFamily(reaches=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), decay=np.float64(1.0))
+        assert family == PriorFamily(reaches=(0.5, 4.0), n_ranked=8, decay=1.0)
+        json.dumps(ProjectAndProbe(priors=family).fit(Xs, ys).adapt(X[:24], y[:24]).report_.to_dict())
 
     @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])
     @pytest.mark.parametrize("n", [30, 4000])

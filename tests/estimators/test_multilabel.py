@@ -53,6 +53,23 @@ def test_each_label_is_learned_and_adapted_to_as_if_it_were_alone(model):
         np.testing.assert_allclose(adapted.predict_proba(test[0])[t], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("n_known", [4, 12, 60])
+def test_a_label_that_few_source_rows_have_points_the_right_way(n_known):
+    """Its means differ by more than all rows vary: what lies within classes must not become negative."""
+    X, Y = rows(500, 0, T=2, D=40)
+    gaps = Y.astype(float)
+    yes, no = np.flatnonzero(Y[:, 1] == 1), np.flatnonzero(Y[:, 1] == 0)
+    gaps[np.setdiff1d(np.arange(500), [*yes[: n_known // 2], *no[: n_known // 2]]), 1] = np.nan
+    known = ~np.isnan(gaps[:, 1])
+    model = MultiLabelProjectAndProbe().fit(X, gaps)
+    assert model.known_.tolist() == [1.0, n_known / 500]
+    assert np.mean(model.predict(X)[known, 1] == Y[known, 1]) > 0.8
+    step = np.diff(model.means_[1], axis=0)[0]
+    for prior in model.priors_[1]:
+        assert (prior.heads @ (step / prior.scale) > 0).all()
+        assert min(prior.accuracy) > 0.5
+
+
 def test_answers_have_the_shapes_of_scikit_learn(model):
     few, test = rows(24, 1), rows(50, 2)
     other = MultiOutputClassifier(LogisticRegression()).fit(*rows(500, 0))
@@ -65,6 +82,20 @@ def test_answers_have_the_shapes_of_scikit_learn(model):
     for weight in (np.zeros(50), np.ones(3)):
         with pytest.raises(ValueError, match="sample_weight"):
             model.score(*test, sample_weight=weight)
+
+
+def test_a_source_that_ranks_no_direction_has_a_report():
+    X, Y = rows(60, 0)
+    adapted = MultiLabelProjectAndProbe().fit(np.ones_like(X), Y).adapt(X[:24], Y[:24])
+    assert [each.effective_features for each in adapted.report_.reports.values()] == [0.0] * 4
+
+
+def test_labels_may_be_followed_tensors():
+    torch = pytest.importorskip("torch")
+    X, Y = rows(60, 0)
+    followed = torch.tensor(Y, dtype=torch.float64, requires_grad=True)
+    fitted = MultiLabelProjectAndProbe().fit(torch.tensor(X, requires_grad=True), followed)
+    np.testing.assert_array_equal(fitted.shares_, Y.mean(axis=0))
 
 
 def test_missing_labels_are_left_out(model):
@@ -142,6 +173,7 @@ class TestFiles:
         [
             (lambda m: setattr(m, "labels_", m.labels_[:3]), "T|agree|instead"),
             (lambda m: setattr(m, "shares_", m.shares_ + 1.0), "do not agree"),
+            (lambda m: setattr(m, "known_", m.known_ + 1.0), "do not agree"),
             (lambda m: setattr(m, "estimators_", m.estimators_[:1]), "do not agree"),
             (lambda m: setattr(m, "means_", m.means_[:, :1]), "do not agree"),
             (lambda m: setattr(m, "extra_", 1), "no attribute 'extra_'"),
@@ -240,3 +272,7 @@ class TestEvaluation:
             evaluate_labels(np.zeros((3, 2)), np.zeros((3, 3)), ["a", "b"])
         with pytest.raises(ValueError, match="confidence"):
             evaluate_labels(np.zeros((3, 1)), np.zeros((3, 1)), ["a"], confidence=2)
+        with pytest.raises(ValueError, match="Y has values other than 0, 1 and NaN"):
+            evaluate_labels(np.full((3, 1), 2), np.zeros((3, 1)), ["a"])
+        with pytest.raises(ValueError, match="scores has NaN"):
+            evaluate_labels(np.zeros((3, 1)), np.full((3, 1), np.nan), ["a"])

@@ -121,6 +121,42 @@ def test_partial_fit_of_both_steps_equals_fit(parts):
     np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
     with pytest.raises(ValueError, match=r"y has classes .* that are not in `classes`"):
         pieces.partial_fit(Xs, ys + 9, classes=np.unique(ys))
+    with pytest.raises(ValueError, match="not in `classes`"):
+        pieces.partial_fit(Xs, ys, classes=5)
+
+
+@pytest.mark.parametrize("estimator", [pro2.ProjectAndProbe(), pro2.Projection()])
+def test_rows_that_could_not_be_learned_from_are_not_counted(parts, estimator):
+    Xs, ys, *_ = parts
+    estimator = clone(estimator).set_params(n_components=1000)
+    with pytest.raises(ValueError, match="n_components"):
+        estimator.partial_fit(Xs, ys)
+    estimator.set_params(n_components=3).partial_fit(Xs, ys)
+    moments = estimator.moments_ if hasattr(estimator, "moments_") else estimator.source_moments_
+    assert moments.total_weight == len(Xs)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "step"),
+    [
+        (pro2.ProjectAndProbe(), "fit"),
+        (pro2.ProjectAndProbe(), "partial_fit"),
+        (pro2.Projection(), "fit"),
+        (pro2.Projection(), "partial_fit"),
+        (pro2.Projection(2, "logistic"), "fit"),
+    ],
+)
+def test_a_class_of_weight_zero_is_absent_from_every_step(parts, estimator, step):
+    Xs, ys, *_ = parts
+    weight = (ys > 0) + (ys == 0) * 2.0
+    more, labels = np.vstack([Xs, Xs[:5] + 9.0]), np.append(ys, np.full(5, 99))
+    found = getattr(clone(estimator), step)(more, labels, sample_weight=np.append(weight, np.zeros(5)))
+    without = getattr(clone(estimator), step)(Xs, ys, sample_weight=weight)
+    assert found.classes_.tolist() == np.unique(ys).tolist()
+    found, without = (getattr(each, "projection_", each).components_ for each in (found, without))
+    np.testing.assert_allclose(found, without, atol=1e-9)
+    with pytest.raises(ValueError, match="sample_weight must be 0 or in"):
+        getattr(clone(estimator), step)(Xs, ys, sample_weight=1e-200 * weight)
 
 
 def test_bare_definition_has_no_scaling(parts):

@@ -142,9 +142,10 @@ def test_it_is_made_when_it_is_first_asked_for(rows, monkeypatch):
     assert made == [1]
 
 
-def test_chosen_labels_say_nothing_about_accuracy(rows):
+@pytest.mark.parametrize("way", WAYS)
+def test_chosen_labels_say_nothing_about_accuracy(rows, way):
     Xs, ys, X, y = rows
-    report = ProjectAndProbe(label_sampling="suggested").fit(Xs, ys).adapt(X[:24], y[:24]).report_
+    report = ProjectAndProbe(label_sampling="suggested", **WAYS[way]).fit(Xs, ys).adapt(X[:24], y[:24]).report_
     assert math.isnan(report.accuracy)
     assert report.accuracy_interval == (0.0, 1.0)
     assert "chosen" in report.withheld
@@ -323,6 +324,13 @@ def test_wilson_interval_at_the_edges():
     low, high = wilson_interval(1.0, 4)
     assert high == 1.0
     assert 0.4 < low < 0.6
+
+
+def test_the_verdict_never_asks_for_no_rows():
+    curve = fit_curve(np.array([1.0, 2.0, 4.0]), np.array([0.8, 0.57, 0.4]), np.full(3, 24.0))
+    report = AdaptationReport(24, 0.6, (0.4, 0.8), counts=[4, 20], source_accuracy=0.5, learning_curve=curve)
+    assert 0 < 2 * curve.labels_for(1.0) < 0.5
+    assert "It pays to label 1 more row:" in report.verdict()
 
 
 def test_learning_curve_recovers_its_own_law():

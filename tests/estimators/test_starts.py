@@ -120,7 +120,7 @@ class TestHead:
         K, _, few, test = case
         W, b = head.coef_, head.intercept_
         W, b = (np.concatenate([0 * W, W]), np.append(0.0, b)) if K == 2 else (W, b)
-        other = ProjectAndProbe.from_head(W[::-1], b[::-1], head.classes_[::-1].tolist(), test[0])
+        other = ProjectAndProbe.from_head(W[::-1], b[::-1], dict.fromkeys(head.classes_[::-1].tolist()).keys(), test[0])
         assert other.classes_.tolist() == model.classes_.tolist()
         np.testing.assert_allclose(other.adapt(*few).coef_, model.adapt(*few).coef_, atol=1e-8)
 
@@ -197,6 +197,22 @@ class TestUnlabeled:
     def test_rows_to_label_first_need_no_source(self, case):
         model = ProjectAndProbe.from_unlabeled(case[3][0], NAMES[: case[0]])
         assert len(set(pro2.suggest_labels(model, case[3][0], 6))) == 6
+
+
+def test_labelled_rows_are_not_added_to_answers_of_a_head(case, model):
+    _, source, _, (X, _) = case
+    for other in (model, ProjectAndProbe.from_unlabeled(X, NAMES[:3])):
+        with pytest.raises(ValueError, match="partial_fit adds to labelled source rows, but this model was made from"):
+            other.partial_fit(*source)
+
+
+def test_a_head_may_be_in_a_type_that_numpy_does_not_have(case):
+    torch = pytest.importorskip("torch")
+    K, _, _, (X, _) = case
+    W = torch.arange(K * 14, dtype=torch.bfloat16).reshape(K, 14) / 64
+    half = ProjectAndProbe.from_head(W, torch.ones(K, dtype=torch.bfloat16), NAMES[:K], X)
+    whole = ProjectAndProbe.from_head(W.double(), np.ones(K), NAMES[:K], X)
+    np.testing.assert_array_equal(half.predict_proba(X), whole.predict_proba(X))
 
 
 def test_tensors_stay_tensors_and_agree(case, head):

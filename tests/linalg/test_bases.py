@@ -65,6 +65,17 @@ def test_orthonormal_at_full_width(rng, K):
     assert np.abs(Q @ Q.T - np.eye(D)).max() < 1e-10
 
 
+@pytest.mark.parametrize("n", [3, 12])
+@pytest.mark.parametrize("K", [2, 4])
+@pytest.mark.parametrize("size", [1e-140, 1e-90, 1e90, 1e140])
+def test_the_size_of_all_rows_plays_no_part(rng, K, n, size):
+    X, y = rows_of(rng, K=K)
+    a, b = (krylov_basis(Moments.from_arrays(rows, y), n, 0.1) for rows in (X, size * X))
+    assert a.n_informative == b.n_informative
+    np.testing.assert_allclose(b.components, a.components, atol=1e-8)
+    np.testing.assert_allclose(b.scores, a.scores, atol=1e-10)
+
+
 @pytest.mark.parametrize("K", [2, 4])
 def test_prefixes_are_nested(rng, K):
     m = Moments.from_arrays(*rows_of(rng, K=K))

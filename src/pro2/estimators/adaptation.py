@@ -65,6 +65,7 @@ class PaperProbe:
     projection: Projection
     n_features: int | str
     l2: float | str
+    label_sampling: str
     source_head: LinearClassifier
 
     def adapt(
@@ -89,9 +90,9 @@ class PaperProbe:
             return self.projection.to_input_space(fit.coef[0, 0, ...], fit.intercept[0, 0, ...])
 
         counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=len(classes))
-        facts = {"n_features": d, "l2": l2}
+        facts = {"n_features": d, "l2": l2, "label_sampling": self.label_sampling}
         source = (self.source_head.coef_, self.source_head.intercept_)
-        by_class = drawn_by_class(counts, "auto")
+        by_class = drawn_by_class(counts, self.label_sampling)
         return Evidence(labels, None, counts / counts.sum(), by_class, refit, facts, None, source)
 
 

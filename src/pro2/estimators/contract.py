@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import beside, check_weight, check_X, naming, table_rows
+from pro2.estimators.validation import as_labels, beside, check_weight, check_X, naming, table_rows
 from pro2.linalg.moments import Array, encode, host, is_missing
 
 NEW_CLASS = "add labelled rows of them to the source, or drop them from the target"
@@ -94,7 +94,7 @@ def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False)
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
     with naming(name):
-        y = column_or_1d(y if is_numpy_array(y) or not hasattr(y, "__dlpack__") else host(y), warn=True)
+        y = column_or_1d(as_labels(y), warn=True)
     if len(y) != n_rows:
         raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
@@ -147,6 +147,14 @@ def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tup
     if not len(source):
         raise ValueError("sample_domain has no positive entry of positive weight: the source is needed to learn from.")
     return source, target if len(target) else None
+
+
+def weighted_rows(X: Array, y: np.ndarray, weight: Array | None) -> tuple[Array, np.ndarray, Array | None]:
+    """Rows of positive weight, with their labels and weights: the others are absent, and so are their classes."""
+    if weight is None or bool(array_namespace(weight).all(weight > 0)):
+        return X, y, weight
+    there = np.flatnonzero(host(weight) > 0)
+    return take_rows(X, there), y[there], take_rows(weight, there)
 
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:

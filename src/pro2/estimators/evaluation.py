@@ -131,6 +131,8 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"proba has shape {proba.shape}, expected one row for each of {len(y)} labels, {len(classes)} columns."
         )
+    if not ((proba >= 0) & (proba <= 1 + 1e-6)).all():  # float32 rounds a little above
+        raise ValueError("proba has values outside 0..1, or NaN: give probabilities, such as those of predict_proba.")
     place = {label: code for code, label in enumerate(classes.tolist())}
     unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
     if unknown:
@@ -145,7 +147,10 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[str, Estimate]:
     if len(names) != len(hit):
         raise ValueError(f"group has {len(names)} entries for {len(hit)} rows: one is needed per row.")
-    values, codes = np.unique(names, return_inverse=True)
+    try:
+        values, codes = np.unique(names, return_inverse=True)
+    except TypeError:
+        raise TypeError("group mixes texts with numbers or missing values: convert them to text.") from None
     n, hits = np.bincount(codes), np.bincount(codes, weights=hit)
     return {str(name): wilson(int(h), int(m), confidence) for name, h, m in zip(values.tolist(), hits, n)}
 

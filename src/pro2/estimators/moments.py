@@ -13,7 +13,7 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 
 from pro2 import cluster
 from pro2.estimators.files import FileMixin, from_bytes, load, to_bytes
-from pro2.estimators.validation import without_gradient
+from pro2.estimators.validation import as_labels, without_gradient
 from pro2.linalg.moments import Array, Moments
 
 Batches = Iterable[tuple[Array, Array]]
@@ -61,8 +61,7 @@ class SourceMoments(FileMixin, Moments):
             Which classes exist, in this order; by default those of `y`, sorted.
         """
         weight = None if sample_weight is None else _numbers(sample_weight, "sample_weight")
-        labels = y if is_array_api_obj(y) else np.asarray(y)
-        return super().from_arrays(without_gradient(_numbers(X, "X")), labels, weight, classes)
+        return super().from_arrays(without_gradient(_numbers(X, "X")), as_labels(y), weight, classes)
 
     @classmethod
     def from_batches(

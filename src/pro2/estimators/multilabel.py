@@ -105,8 +105,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         The source head of each label.
     source_moments_ : SourceMoments
         Of all rows as one class: what all labels share.
-    means_, shares_ : arrays (T, 2, D), (T,)
-        Class means of each label, and the share of its rows that have it.
+    means_, shares_, known_ : arrays (T, 2, D), (T,), (T,)
+        Class means of each label, the share of yes among the rows where it is known, and the share of those rows.
 
     Notes
     -----
@@ -152,10 +152,11 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         X = host(check_X(self, X, reset=True))
         Y, self.labels_ = label_matrix(y, len(X), "y", labels)
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
+        self.known_ = (~np.isnan(Y)).mean(axis=0)
         self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
         self._made: dict[Any, Any] = {}
         first = self._spectra()[0]
-        heads = [label_head(first, LabelMeans(m, s), self.ridge) for m, s in zip(self.means_, self.shares_.tolist())]
+        heads = [label_head(first, self._label_means(t), self.ridge) for t in range(len(self.labels_))]
         self.estimators_ = tuple(LinearClassifier.from_arrays(YES_NO, w, np.array(b)) for w, b in heads)
         return self
 
@@ -190,10 +191,13 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """The priors of one label: the largest part of a model, so made where they are needed and not saved."""
         made = self.__dict__.setdefault("_made", {})
         if t not in made:
-            family, label = self._family, LabelMeans(self.means_[t], float(self.shares_[t]))
+            family, label = self._family, self._label_means(t)
             named = zip(self._spectra(), family.scales)
             made[t] = tuple(label_prior(s, label, family, self.ridge, name) for s, name in named)
         return made[t]
+
+    def _label_means(self, t: int) -> LabelMeans:
+        return LabelMeans(self.means_[t], float(self.shares_[t]), float(self.known_[t]))
 
     def _spectra(self) -> list[Spectrum]:
         """The factorisations that all labels share, one for each scale."""
@@ -215,7 +219,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(n, T) of 0, 1 and NaN, and the names of its columns."""
     with naming(name):
-        Y = np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else y, dtype=np.float64)
+        values = y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else host(y)
+        Y = np.asarray(values, dtype=np.float64)
     if Y.ndim != 2 or len(Y) != n or not Y.shape[1]:
         raise ValueError(f"{name} has shape {Y.shape}: a matrix of 0 and 1 with {n} rows, one column per label.")
     odd = Y[~np.isnan(Y) & (Y != 0) & (Y != 1)]

@@ -62,6 +62,10 @@ def evaluate_labels(
     Y, scores = np.asarray(Y, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if Y.ndim != 2 or Y.shape != scores.shape or Y.shape[1] != len(labels) or not len(Y):
         raise ValueError(f"Y has shape {Y.shape}, scores {scores.shape}, for {len(labels)} labels: they must agree.")
+    if not (np.isnan(Y) | (Y == 0) | (Y == 1)).all():
+        raise ValueError("Y has values other than 0, 1 and NaN.")
+    if np.isnan(scores).any():
+        raise ValueError("scores has NaN: give one logit for each row and label.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence}.")
     draws = np.stack(list(resamples(len(Y), np.random.default_rng(random_state), len(labels))))

@@ -172,16 +172,16 @@ def select(
     prior_mean: Array | None = None, val: tuple[Array, Array] | None = None,
 ) -> tuple[LogisticFit, np.ndarray]:  # fmt: skip
     """Fit all candidates and score each: validation error where rows are given, leave-one-out log-loss otherwise."""
+    # equal rows are one, and leave together, so that a row of weight 2 is the same as that row twice
+    Z, codes, weight, *_ = Labels.of(Z, codes, weight)
     shared: dict[str, Any] = {"n_classes": n_classes, "sample_weight": weight, "prior_mean": prior_mean}
     if val is not None:
         fit = fit_path(Z, codes, d_grid, l2_grid, **shared)
         return fit, 1.0 - _validation_accuracy(fit, *val)
     if len(d_grid) * len(l2_grid) == 1:
         return fit_path(Z, codes, d_grid, l2_grid, **shared), np.zeros((1, 1))
-    # equal rows leave together, so that a row of weight 2 is the same as that row twice
-    some = Labels.of(Z, codes, weight)
-    fit, scores = loo_path(some.X, some.y, d_grid, l2_grid, **shared | {"sample_weight": some.c})
-    return fit, host(loo_loss(scores, some.y, n_classes, some.c))
+    fit, scores = loo_path(Z, codes, d_grid, l2_grid, **shared)
+    return fit, host(loo_loss(scores, codes, n_classes, weight))
 
 
 def best_candidate(scores: np.ndarray) -> tuple[int, int]:
@@ -193,6 +193,7 @@ def best_candidate(scores: np.ndarray) -> tuple[int, int]:
 
 def _validation_accuracy(fit: LogisticFit, X_val: Array, y_val: Array) -> np.ndarray:
     xp = array_namespace(X_val)
+    X_val = xp.astype(X_val, fit.coef.dtype, copy=False)  # PyTorch multiplies no two types
     if fit.coef.ndim == 3:
         codes = xp.astype(fit.coef @ xp.matrix_transpose(X_val) + fit.intercept[..., None] > 0, y_val.dtype)
     else:

@@ -10,12 +10,12 @@ from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
-from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows
+from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows, weighted_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
-from pro2.estimators.starts import MOMENTS, SOURCE_ROWS, OtherStarts
+from pro2.estimators.starts import HEAD, MOMENTS, SOURCE_ROWS, UNLABELED, OtherStarts
 from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.discriminants import discriminant_head
@@ -145,20 +145,24 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         `classes`, if given, are all that may come: a label that is not among them is refused.
         """
         first = not hasattr(self, "source_moments_")
+        if getattr(self, "made_from_", SOURCE_ROWS) in (HEAD, UNLABELED):
+            raise ValueError(
+                f"partial_fit adds to labelled source rows, but this model was made from {self.made_from_!r}: "
+                "fit a new one."
+            )
         X = check_X(self, X, reset=first)
         X = X if first else beside(X, self.source_moments_.mean)
-        y = check_labels(y, X.shape[0])
-        unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.asarray(classes).tolist()), key=str)
+        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
+        unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.ravel(classes).tolist()), key=str)
         if unknown:
             raise ValueError(f"y has classes {unknown[:5]} that are not in `classes`.")
         X = unit_rows(X) if self.scale == "unit" else X
-        moments = SourceMoments.from_arrays(X, y, sample_weight)
-        if not first:
-            moments = self.source_moments_ + moments
-        self.source_moments_: SourceMoments = moments
-        if len(moments.classes) < 2:  # a first batch of one class: wait for the others
-            return self
-        return self._learn(moments, SOURCE_ROWS)
+        moments = SourceMoments.from_arrays(X, y, weight)
+        moments = moments if first else self.source_moments_ + moments
+        if len(moments.classes) > 1:
+            return self._learn(moments, SOURCE_ROWS)
+        self.source_moments_: SourceMoments = moments  # a first batch of one class: wait for the others
+        return self
 
     def _projection(self, scale: str | None) -> Projection:
         n = self.n_components
@@ -265,9 +269,8 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only the default uses it.")
         n_features = "auto" if self.n_features == "loo" else self.n_features
         l2 = "auto" if self.l2 == "loo" else self.l2
-        adapted = PaperProbe(self.projection_, n_features, l2, self.source_head_).adapt(
-            self.classes_, self._units(X), codes, weight, val
-        )
+        how = PaperProbe(self.projection_, n_features, l2, self.label_sampling, self.source_head_)
+        adapted = how.adapt(self.classes_, self._units(X), codes, weight, val)
         adapted.unit_rows_ = self.unit_rows_
         return adapted
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.contract import check_classes, check_labels
+from pro2.estimators.contract import check_classes, check_labels, weighted_rows
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
@@ -102,9 +102,8 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Learn the basis from source rows X (N, D) with labels y (N,)."""
         self._check_options()
         X = check_X(self, X, reset=True)
-        y = check_labels(y, X.shape[0])
+        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
         check_classes(y)
-        weight = check_weight(sample_weight, X)
         X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, weight)
         self._set_input_map(moments)
@@ -119,9 +118,9 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         first = not hasattr(self, "moments_")
         X = check_X(self, X, reset=first)
         X = X if first else beside(X, self.moments_.mean)
-        y = check_labels(y, X.shape[0])
+        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
         X = unit_rows(X) if self.scale == "unit" else X
-        moments = SourceMoments.from_arrays(X, y, check_weight(sample_weight, X))
+        moments = SourceMoments.from_arrays(X, y, weight)
         return self._learn(moments if first else self.moments_ + moments)
 
     @available_if(_has_moments)
@@ -194,8 +193,9 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.classes_ = np.asarray(moments.classes)
 
     def _set_krylov(self, moments: SourceMoments) -> Projection:
-        self.moments_ = moments
-        return self._set_basis(krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge))
+        basis = krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge)
+        self.moments_ = moments  # last: rows that could not be learned from are not among those seen
+        return self._set_basis(basis)
 
     def _solve_rows(
         self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments

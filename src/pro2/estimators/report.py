@@ -111,7 +111,8 @@ class AdaptationReport:
             return f"Accuracy is {figure}; with four labels of each class you would see what more of them bring."
         more = self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
         if more <= 2 * self.n_labels:
-            return f"It pays to label {more:.0f} more rows: accuracy is {figure}, and they should add a point."
+            rows = "1 more row" if more <= 1 else f"{math.ceil(more)} more rows"
+            return f"It pays to label {rows}: accuracy is {figure}, and a point should come of it."
         return f"More labels would change little: accuracy is {figure}."
 
     def __str__(self) -> str:
@@ -295,7 +296,7 @@ class Evidence:
         if self.prior is None:
             return math.nan
         W = host(coef) * host(self.prior.scale) @ host(self.prior.ranked.directions).T
-        W = W / (np.abs(W).max() or 1.0)  # squares of what is tiny would vanish
+        W = W / (np.abs(W).max(initial=0.0) or 1.0)  # squares of what is tiny would vanish
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
 

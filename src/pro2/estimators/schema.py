@@ -166,10 +166,15 @@ KINDS = {
             "source_moments_": Part("SourceMoments", "D"),
             "means_": Numbers("T values D"),
             "shares_": Numbers("T", above=0.0),
+            "known_": Numbers("T", above=0.0),
         },
         NAMES,
         agrees=lambda model: (
-            _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.ridge >= 0
+            _heads_agree(model)
+            and model.means_.shape[1] == 2
+            and model.shares_.max() < 1
+            and model.known_.max() <= 1
+            and model.ridge >= 0
         ),
     ),
     "MultiLabelClassifier": Kind(
@@ -305,7 +310,7 @@ def _heads_agree(value: Any) -> bool:
 
 def fitted_values(value: Any) -> dict[str, Any]:
     """What `fit` has set, and the report of an adaptation where it is the object's own."""
-    found = {name: each for name, each in vars(value).items() if is_fitted_name(name)}
+    found = {name: each for name, each in sorted(vars(value).items()) if is_fitted_name(name)}
     kind = KINDS.get(type(value).__name__)
     own = kind is not None and "report_" in kind.may_hold and hasattr(value, "report_")
     return found | ({"report_": value.report_} if own else {})

@@ -71,7 +71,7 @@ class OtherStarts:
         """
         model: Any = cls(**params)
         X = _rows(model, X)
-        names = _checked_classes(classes)
+        names = np.unique(_checked_classes(classes))
         model._learn(_unanswered(X, names), UNLABELED)
         # nothing is ranked without a head, and what is not labelled is not whitened (see `_centred`)
         model.priors_ = tuple(
@@ -92,12 +92,12 @@ def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
     if len(names) < 2:
         raise ValueError(f"classes must be a list of at least two labels, got {classes!r}.")
     check_distinct([each.item() if isinstance(each, np.generic) else each for each in names], "classes")
-    return np.unique(np.asarray(names))
+    return np.asarray(names)
 
 
 def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *, unit: bool) -> LinearClassifier:
     """The head with its classes in order, where the rows are; two rows for two classes become their difference."""
-    names, given = _checked_classes(classes), np.asarray(classes).tolist()
+    names, order = np.unique(_checked_classes(classes), return_index=True)
     K, D = len(names), X.shape[1]
     with naming("coef"):
         W = np.atleast_2d(np.asarray(host(coef), dtype=np.float64))
@@ -112,7 +112,6 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     b = np.broadcast_to(b, (len(W),))
     if len(W) == 1:
         W, b = np.concatenate([0.0 * W, W]), np.append(0.0, b)
-    order = [given.index(name) for name in names.tolist()]
     W, b = W[order], b[order]
     W, b = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
     return LinearClassifier.from_arrays(names, beside(W, X), beside(b, X), unit=unit)

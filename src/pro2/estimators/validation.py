@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, validate_data
 
-from pro2.linalg.moments import Array, host
+from pro2.linalg.moments import Array, host, is_missing
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
@@ -31,6 +31,8 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     else:
         if getattr(X, "dtype", None) == np.float16:  # how embeddings are stored, not how they are multiplied
             X = np.asarray(X).astype(np.float32)
+        if np.ma.is_masked(X):
+            raise ValueError(f"{name} is a masked array with masked values: fill them, or drop those rows.")
         with naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
             X = _check_host(estimator, X, reset, name)
     _check_range(X, reset, name)
@@ -76,6 +78,18 @@ def table_rows(X: Any, y: Any) -> tuple[Any, Any]:
             raise TypeError(f"y must be the name of a column when X is a table, got {type(y).__name__}.")
         return X.X_y(y)
     return X, y
+
+
+def as_labels(y: Any) -> np.ndarray:
+    """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
+    y = y.tolist() if np.ma.isMaskedArray(y) else y  # masked ones become None
+    listed = isinstance(y, list | tuple)
+    values = np.asarray(y, dtype=object) if listed else host(y)
+    values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
+    if values.dtype.kind != "O" or is_missing(values.reshape(-1)).any():
+        return values
+    texts = {isinstance(label, str) for label in values.reshape(-1).tolist()}
+    return np.asarray(values.tolist()) if texts == {False} or (listed and texts == {True}) else values
 
 
 def beside(values: Array, other: Array) -> Array:

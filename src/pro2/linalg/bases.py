@@ -7,6 +7,7 @@ procedure is in `pro2.linalg.adamw`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
         when all embeddings are multiplied by a number. With 0 the pseudo-inverse is taken.
     """
     check_request(moments, n_components, ridge)
+    moments = moments.scaled(_size(moments))
     cov = moments.covariance()
     rows = _ranked(cov, _signal(moments), n_components, ridge)
     variance = _variance_along(rows, cov)
@@ -104,6 +106,14 @@ def logistic_basis(
     if informative < n_components:
         rows = complete(rows, cov, n_components)
     return Basis(rows, direction_scores(rows, moments), informative)
+
+
+def _size(moments: Moments) -> float:
+    """Of rows about their mean: a power of two, which changes no digit. Squares of other sizes may not be numbers."""
+    xp, C = array_namespace(moments.mean), moments.between_factor()
+    within = xp.linalg.diagonal(moments.scatter) / moments.total_weight
+    spread = math.sqrt(float(xp.mean(within + xp.sum(C * C, axis=1))))
+    return 2.0 ** round(math.log2(spread)) if spread > 0 else 1.0
 
 
 def check_request(moments: Moments, n_components: int, ridge: float) -> None:

@@ -106,6 +106,8 @@ class PriorFamily:
             for each in values if isinstance(values, tuple) else (values,):
                 if isinstance(each, bool) or not isinstance(each, kind) or not least <= each <= most:
                     raise ValueError(f"{name} must be in {least:g}..{most:g}, got {each!r}.")
+            plain: Callable[[Any], Any] = int if kind is Integral else float  # reports and files hold no NumPy number
+            object.__setattr__(self, name, tuple(map(plain, values)) if isinstance(values, tuple) else plain(values))
 
     def members(self) -> list[Member]:
         """All priors of one scale: covariances times reaches times centres; size 0 has no ridge."""

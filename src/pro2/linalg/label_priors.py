@@ -1,8 +1,9 @@
 """Priors of many yes-or-no labels of the same rows from one factorisation.
 
-The within-class covariance of a label differs from the total covariance T by rank one, T - p (1 - p) d d' with d the
-difference of its class means, so (within + r I)^-1 d is a multiple of (T + r I)^-1 d. In the eigenvectors of T that is
-a division, and so is every step towards the label's ranked directions.
+The within-class covariance of a label differs from the total covariance T by rank one, T - c d d' with d the difference
+of its class means, so (within + r I)^-1 d is a multiple of (T + r I)^-1 d. In the eigenvectors of T that is a division,
+and so is every step towards the label's ranked directions. Where the label is p of the rows that have it, and a share q
+of all rows has it, c = q p (1 - p): rows of which nobody knows the class lie within one.
 """
 
 from __future__ import annotations
@@ -40,10 +41,16 @@ class Spectrum(NamedTuple):
 
 
 class LabelMeans(NamedTuple):
-    """Class means (2, D) of one label on raw rows, and the share of rows that have it."""
+    """Class means (2, D) of one label on raw rows, the share of yes among rows that have it, and the share of those."""
 
     mean: np.ndarray
     share: float
+    known: float
+
+    @property
+    def between(self) -> float:
+        """How much of the total covariance lies between the classes, in units of d d'."""
+        return self.known * self.share * (1.0 - self.share)
 
 
 def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridge: float, name: str) -> SourcePrior:
@@ -51,7 +58,7 @@ def label_prior(spectrum: Spectrum, label: LabelMeans, family: PriorFamily, ridg
     mean = label.mean / spectrum.scale
     d = mean[1] - mean[0]
     e = spectrum.along(d)
-    c = label.share * (1.0 - label.share)
+    c = label.between
     level = float(np.mean(spectrum.variance - c * d * d)) or 1.0  # mean variance within classes
     n = min(family.n_ranked, len(d))
     denominator = spectrum.values + (ridge * float(spectrum.variance.mean()) or 1.0)
@@ -92,7 +99,7 @@ def label_head(spectrum: Spectrum, label: LabelMeans, ridge: float) -> tuple[np.
     mean = label.mean / spectrum.scale
     level = max(ridge, 1e-10) * (float(spectrum.variance.mean()) or 1.0)
     e = spectrum.along(mean[1] - mean[0])
-    v, _, _ = _along(spectrum, e, label.share * (1.0 - label.share), level)
+    v, _, _ = _along(spectrum, e, label.between, level)
     coef = spectrum.vectors @ v
     odds = np.log(max(label.share, 1e-12)) - np.log(max(1.0 - label.share, 1e-12))
     return coef / spectrum.scale, float(odds - 0.5 * coef @ (mean[0] + mean[1]))

@@ -183,7 +183,8 @@ def host(x: Array) -> np.ndarray:
     if is_numpy_array(x) or not is_array_api_obj(x):
         return np.asarray(x)
     if is_torch_array(x):
-        return np.asarray(x.detach().cpu())
+        x = x.detach().cpu()
+        return np.asarray(x.float() if "bfloat16" in str(x.dtype) else x)  # NumPy has no such type
     # CuPy copies only where it is asked to; JAX and the strict standard do it by themselves
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
