@@ -71,6 +71,8 @@ def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
     except FileNotFoundError:
         if not target.parent.is_dir():
             raise FileNotFoundError(f"folder {target.parent} does not exist; create it first") from None
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise PermissionError(f"folder {target.parent} may not be written to; choose another") from None
         return None
     if not stat.S_ISREG(found):
         kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")

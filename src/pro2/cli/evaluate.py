@@ -34,7 +34,7 @@ def evaluate(
         Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
+        list[str] | None, typer.Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
     ] = None,
     where: options.Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
-from pro2.cli.journey import check_table, load_estimator, open_table, tell
+from pro2.cli.journey import check_table, count, load_estimator, open_table, tell
 from pro2.extras import imported
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def label(
     ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
-    hide: Annotated[list[str] | None, typer.Option(help="Column not to show; may be given again.")] = None,
+    hide: Annotated[list[str] | None, typer.Option(metavar="<str>", help="Column not to show; repeatable.")] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", "-b", help="To embed with; the model's by default.")
     ] = None,
@@ -210,11 +210,6 @@ def greet(page: Page, folder: Path, people: list[str], host: str, made: bool, as
         )
     tell(facts, lines, as_json)
     sys.stdout.flush()
-
-
-def count(n: int, what: str) -> str:
-    """1 label, 2 labels."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def say_written(folder: Path, as_json: bool, files: list[str]) -> None:

@@ -59,6 +59,6 @@ def table_pool(
     if images is None:
         return Pool(table, None, text, hide, title)
     if not images.is_dir():
-        raise ValueError(f"images={images} is not a folder")
+        raise ValueError(f"images={str(images)!r} is not a folder")
     paths = table.column("path") if "path" in table.columns else table.ids
     return Pool(table, FileImages(images, [str(each) for each in paths.tolist()], table.ids, {}), text, hide, title)

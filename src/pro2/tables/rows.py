@@ -62,6 +62,11 @@ class Rows:
         """Name to read-only array; a column is read when it is asked for."""
         return _Columns(self)
 
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Columns of the file that cannot be used, each with the reason."""
+        return self._content.skipped
+
     def column(self, name: str) -> np.ndarray:
         """One column; an unknown name is answered with the nearest ones."""
         if name == "id":
