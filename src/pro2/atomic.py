@@ -92,7 +92,7 @@ def discard_stale(path: Path) -> None:
         with contextlib.suppress(OSError):
             descriptor = os.open(each, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
             try:
-                if _lock(descriptor):
+                if lock(descriptor):
                     each.unlink()
             finally:
                 os.close(descriptor)
@@ -102,7 +102,7 @@ def discard_stale(path: Path) -> None:
 def _temporary(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
     """A new file beside `target`, locked while it is written, and gone afterwards unless it was moved."""
     file = _create(target, private=mode is not None)
-    while _lock(file.fileno()) is False or not os.path.lexists(file.name):
+    while lock(file.fileno()) is False or not os.path.lexists(file.name):
         file.close()  # another writer took it for a dead one's in the moment before it was locked
         file = _create(target, private=mode is not None)
     try:
@@ -119,7 +119,7 @@ def _create(target: Path, private: bool) -> IO[bytes]:
     return open(name, "xb", opener=lambda each, flags: os.open(each, flags, mode))
 
 
-def _lock(descriptor: int) -> bool | None:
+def lock(descriptor: int) -> bool | None:
     """Take the file's lock, which ends with this process however that ends; None where there are no locks."""
     try:
         import fcntl

@@ -75,9 +75,12 @@ def label(
 
     fitted = None if model is None else load_estimator(model, "adapt", "label")
     folder = folder_of(pool) if out is None else out
+    if folder.is_file():
+        raise ValueError(f"--out {folder} is a file; a session needs a folder")
     rows = open_pool(pool, folder, fitted, images, text, where, embedding, hide or [], backbone)
     if fitted is not None:
         check_table(fitted, rows.table, pool, force)
+    folder.mkdir(parents=True, exist_ok=True)  # not before: a mistake leaves nothing behind
     settings = Settings(random, overlap, tuple(people), secrets.randbits(31))
     try:
         with open_page(
@@ -149,7 +152,6 @@ def open_pool(
     from pro2.cli.embed import Report
     from pro2.label.sources import folder_pool, table_pool, text_pool
 
-    session.mkdir(parents=True, exist_ok=True)
     is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
     is_table = not (path.is_dir() or is_list)
     if not is_table and (images or where or embedding):
