@@ -26,9 +26,7 @@ def diagnose(
     as_json: options.AsJson = False,
 ) -> None:
     """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
-    if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--figure {figure} must end in .png, .svg or .pdf")
-    check_out(figure, force)
+    check_out(figure, force, (".png", ".svg", ".pdf"), "--figure")
     from pro2.lab.theory import diagnose as look
     from pro2.lab.theory import plot_diagnosis
 

@@ -52,9 +52,7 @@ def evaluate(
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. Of several
     labels: mean average precision, and average precision and accuracy of each.
     """
-    if out is not None and out.suffix.lower() != ".csv":
-        raise ValueError(f"--out {out} must end in .csv")
-    check_out(out, force)
+    check_out(out, force, (".csv",))
     from pro2.atomic import atomic_write
     from pro2.tables.csv_files import write_rows
 

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,12 +215,15 @@ def facts(
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 
-def check_out(path: Path | None, force: bool) -> None:
+def check_out(path: Path | None, force: bool, suffixes: Sequence[str] = (), flag: str = "--out") -> None:
     """Before the work, not after it: an output, if one is asked for, that cannot be written."""
     from pro2.atomic import check_target
 
-    if path is not None:
-        check_target(path, force)
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{flag} {path} must end in {' or '.join(suffixes)}")
+    check_target(path, force)
 
 
 def near(path: Path) -> str:
