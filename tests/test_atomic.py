@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pro2.atomic import atomic_write, discard_stale
+from pro2.atomic import atomic_write, check_target, discard_stale
 
 OLD, NEW = b"old content", b"new content, " * 1000
 CALLS = ("open", "close", "fsync", "link", "replace", "unlink", "fchmod", "stat", "scandir")
@@ -383,3 +384,11 @@ def test_killed_at_random_moments_a_file_is_always_whole(tmp_path: Path, fuzz_sc
             assert len(set(content)) == 1
     write(path, force=True)
     assert temporaries(tmp_path) == []
+
+
+def test_a_folder_that_may_not_be_written_to_is_named_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(PermissionError, match=rf"folder {re.escape(str(tmp_path))} may not be written to"):
+        check_target(tmp_path / "out", force=False)

@@ -71,6 +71,8 @@ def check_target(path: str | os.PathLike[str], force: bool) -> int | None:
     except FileNotFoundError:
         if not target.parent.is_dir():
             raise FileNotFoundError(f"folder {target.parent} does not exist; create it first") from None
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise PermissionError(f"folder {target.parent} may not be written to; choose another") from None
         return None
     if not stat.S_ISREG(found):
         kind = _KINDS.get(stat.S_IFMT(found), "not a regular file")
@@ -90,7 +92,7 @@ def discard_stale(path: Path) -> None:
         with contextlib.suppress(OSError):
             descriptor = os.open(each, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
             try:
-                if _lock(descriptor):
+                if lock(descriptor):
                     each.unlink()
             finally:
                 os.close(descriptor)
@@ -100,7 +102,7 @@ def discard_stale(path: Path) -> None:
 def _temporary(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
     """A new file beside `target`, locked while it is written, and gone afterwards unless it was moved."""
     file = _create(target, private=mode is not None)
-    while _lock(file.fileno()) is False or not os.path.lexists(file.name):
+    while lock(file.fileno()) is False or not os.path.lexists(file.name):
         file.close()  # another writer took it for a dead one's in the moment before it was locked
         file = _create(target, private=mode is not None)
     try:
@@ -117,7 +119,7 @@ def _create(target: Path, private: bool) -> IO[bytes]:
     return open(name, "xb", opener=lambda each, flags: os.open(each, flags, mode))
 
 
-def _lock(descriptor: int) -> bool | None:
+def lock(descriptor: int) -> bool | None:
     """Take the file's lock, which ends with this process however that ends; None where there are no locks."""
     try:
         import fcntl

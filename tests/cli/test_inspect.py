@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -40,6 +41,23 @@ def test_labels_without_embeddings_are_a_list(tmp_path):
                                   compression="uncompressed")  # fmt: skip
     found = told(tmp_path / "labels.arrow")
     assert (found["what"], found["rows"], list(found["columns"])) == ("list without embeddings", 2, ["id", "label"])
+
+
+def test_columns_that_cannot_be_used_are_named_and_nothing_is_unpickled(tmp_path):
+    np.savez(tmp_path / "t.npz", embeddings=np.eye(3), y=np.array([{}, 1, "a"], dtype=object))
+    assert told(tmp_path / "t.npz")["unused_columns"] == {
+        "y": "its type Python objects is not bool, integer, float or text"
+    }
+
+
+def test_thousands_of_columns_do_not_flood_a_terminal(tmp_path):
+    names = [f"c{i}" for i in range(3000)]
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n", encoding="utf-8")
+    lines = CliRunner().invoke(app, ["inspect", str(tmp_path / "t.csv")]).stdout.splitlines()
+    assert len(lines) < 60
+    assert "... 2950 more, with --json all of them" in lines[-11]
+    assert lines[-1].split() == ["c2999", "text,", "0", "values"]
+    assert list(told(tmp_path / "t.csv")["columns"]) == names
 
 
 def test_pages_json_and_pictures(tmp_path):

@@ -159,7 +159,10 @@ MISTAKES = {
     ),
     "no label": (["adapt", "model.safetensors", "target.arrow", "-o", "a"], "--label", "--unlabeled"),
     "adapt adapted": (["adapt", "adapted.safetensors", "target.arrow", "-y", "y", "-o", "a"], "Linear", "fit"),
-    "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "not a model", "MODEL TABLE"),
+    "swapped": (["predict", "target.arrow", "adapted.safetensors", "-o", "p.csv"], "is a table", "a model file"),
+    "folder for a model": (["predict", ".", "target.arrow", "-o", "p.csv"], ". is a folder", "`pro2 adapt` makes it"),
+    "export a table": (["export", "target.arrow", "-o", "h"], "is a table where a model file is expected", "adapt"),
+    "figure": (["diagnose", "model.safetensors", "target.arrow", "-y", "y", "--figure", "d.gif"], "d.gif", ".svg"),
     "swapped table": (["predict", "adapted.safetensors", "model.safetensors", "-o", "p.csv"], "is a model", "a table"),
     "fit a model": (["fit", "model.safetensors", "-y", "y", "-o", "m"], "is a model", "a table of embeddings"),
     "fit a folder": (["fit", ".", "-y", "y", "-o", "m"], "is a folder", "pro2 embed ."),
@@ -187,6 +190,27 @@ def test_mistakes_get_one_line_of_advice(pro: Pro2, args: list[str], found: str,
     message = pro.fails(*args)
     assert found in message
     assert advice in message
+
+
+def test_python_in_a_message_stays_python(pro: Pro2) -> None:
+    np.savez("o.npz", embeddings=np.eye(6), id=np.array(list("abcdef"), dtype=object))
+    assert "np.array(values, dtype=str)" in pro.fails("predict", "adapted.safetensors", "o.npz", "-o", "p.csv")
+
+
+def test_one_label_is_no_plural_and_the_next_command_can_be_pasted(pro: Pro2) -> None:
+    few = EmbeddingTable(table(1).embeddings, None, {"y": np.array([0.0] + [np.nan] * 59)}, PROVENANCE)
+    few.save("my pool.arrow")
+    said = pro.ok("adapt", "model.safetensors", "my pool.arrow", "-y", "y", "-o", "a")
+    assert said.startswith("a: adapted with 1 label and 59 rows without a label\n")
+    said = pro.ok("suggest", "model.safetensors", "my pool.arrow", "-n", "1", "--out", "next.csv")
+    assert said.startswith("next.csv: 1 row to label\n")
+    assert "pro2 adapt model.safetensors 'my pool.arrow' --labels next.csv" in said
+
+
+def test_help_of_an_option_that_repeats_names_no_python_type(pro: Pro2) -> None:
+    for command in (*COMMANDS, "label"):
+        options = pro.ok(command, "--help").split("Options:")[1]
+        assert "list[" not in options
 
 
 def test_another_width_is_refused_always(pro: Pro2) -> None:

@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["pool.arrow", "--classes", "a,b", "--overlap", "0.1"], "needs --annotators with two names"),
         (["pool.arrow", "--classes", "a,b", "--backbone", "x"], "goes with a folder of images"),
         ([".", "--classes", "a,b", "--where", "y == 1"], "go with a table"),
-        (["pool.arrow", "--model", "pool.arrow"], "is not a model file"),
+        (["pool.arrow", "--model", "pool.arrow"], "is a table where a model file is expected"),
         (["none.arrow", "--classes", "a,b"], "no embedding table at none.arrow"),
         (["narrow.arrow", "--model", "model.safetensors"], "embeddings of width 3, the model was fitted on 6"),
         (["pool.arrow", "--model", "model.safetensors", "--images", "nowhere"], "nowhere is not a folder"),
@@ -55,6 +55,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_mistakes_end_in_one_line(files, tmp_path, failing, args, message):
     assert message in failing("label", *args, "--no-browser", "--out", tmp_path / "s", cwd=files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_the_session_is_named(files, failing):
+    said = failing("label", "pool.arrow", "--classes", "a,b", "--out", "model.safetensors", cwd=files)
+    assert "--out model.safetensors is a file; a session needs a folder" in said
 
 
 class Running:

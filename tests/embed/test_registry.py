@@ -140,3 +140,8 @@ class TestContract:
         facts = backbone.spec.facts()
         assert set(facts) == {"name", "layer", "width", "preprocessing", "pooling", "licence", "origin"}
         assert facts == backbone.spec.facts()
+
+
+def test_an_unknown_name_is_answered_in_whole_sentences() -> None:
+    with pytest.raises(ValueError, match=r"there are .*\. Models elsewhere need a runtime, such as transformers:qqq$"):
+        create_backbone("qqq")

@@ -105,8 +105,7 @@ def test_a_class_that_somebody_else_uses_survives_its_undo() -> None:
     assert board.classes == ["a", "b", "c"]
 
 
-def test_ids_that_the_pool_does_not_have_are_counted_and_change_nothing() -> None:
+def test_ids_that_the_pool_does_not_have_change_nothing() -> None:
     board = board_of(numbered([Event("label", "", "gone", "a"), Event("give", "", "gone", info={"draw": "random"})]))
-    assert board.lost == {"gone": 1}
     assert board.labels == {}
     assert board.held == {}

@@ -218,6 +218,13 @@ def test_classes_that_are_digits_have_themselves_as_keys(serve, picture_pool, ta
             assert labels(page)[row] == key
 
 
+def test_before_the_first_model_there_is_nothing_to_expect(serve, picture_pool, tab):
+    with serve(picture_pool, None, classes=["cat", "dog"]) as page:
+        found = tab(page.url)
+        found.wait("document.querySelectorAll('#shares .value').length === 2")
+        assert found.page.locator("#shares .value").all_text_contents() == ["0 labels", "0 labels"]
+
+
 def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)

@@ -106,8 +106,11 @@ def test_semicolons_tabs_blank_lines_and_a_pandas_index(tmp_path: Path, separato
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "header line"),
-        ("a,a\n1,2\n", "one distinct name per column"),
+        ("", "is empty .* needs a header line"),
+        ("\nid,e0,e1\n", "begins with an empty line"),
+        ("b,a,a\n0,1,2\n", "more than one column 'a'"),
+        ("id;e0;e1\na;0,5;1,5\n", r"'e0' has decimal commas \(0,5\): write numbers with a point"),
+        (f"id,{','.join(f'e{i}' for i in range(60))}\n", r"e48, \.\.\. \(61 columns\)"),
         ("id,e0,e1\na,0.5,1.5\nb,1\n", "line 3 of .* has 2 fields, the header has 3"),
         ('id,e0,e1\n"a,0.5,1.5\n', "damaged .*unexpected end"),
         ("id,e0,e1\na,0.5,x1\n", "found none"),
@@ -134,7 +137,7 @@ def test_a_word_among_the_numbers_of_a_dimension_is_named(tmp_path: Path) -> Non
 
 def test_not_utf8_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("id,label\nä,x\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"t\.csv is damaged \('utf-8'"):
+    with pytest.raises(ValueError, match=r"t\.csv is not UTF-8 text \(byte 0xe4 at 9\); save it as UTF-8"):
         read_columns(tmp_path / "t.csv")
 
 

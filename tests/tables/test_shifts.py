@@ -78,7 +78,7 @@ def test_text_labels_and_masks_work() -> None:
         ({"n_shots": -1}, "n_shots must be a non-negative integer"),
         ({"n_shots": 1.5}, "n_shots must be"),
         ({"rows": []}, "non-empty"),
-        ({"rows": [25]}, "expected 0 to 19"),
+        ({"rows": [25]}, "there are rows 0 to 19"),
         ({"y": np.zeros((20, 2))}, "one label per row"),
     ],
 )

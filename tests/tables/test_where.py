@@ -52,6 +52,7 @@ def rows(expression: str) -> list[int]:
         ("y == 300", []),
         ("y < 300", [0, 1, 2, 3]),
         ("y in [0]", [0, 3]),
+        ("split in ('train', 'test')", [0, 1]),
         ("split < 'tb'", [3]),
         ("class == 'a'", [0]),
         ("class != 'a'", [1, 2, 3]),
@@ -80,7 +81,13 @@ def test_filters_select(expression: str, expected: list[int]) -> None:
     ("expression", "message"),
     [
         ("", "expects a filter"),
-        ("y = 1", "cannot read"),
+        ("y = 1", "cannot read '= 1' .*expected == instead"),
+        ("y == 1 & place == 0", "expected and instead"),
+        ("y == 1 || place == 0", "expected or instead"),
+        ("y <> 1", "cannot read '<>' .*expected != instead"),
+        ("y == 1 OR place == 0", "cannot read 'OR' .*expected or instead"),
+        ("class is None", "cannot read 'is' .*expected == None or != None instead"),
+        ("class == null", "expected None instead"),
         ("y == ", "expected a column or a value"),
         ("y == 1 y == 0", "cannot read 'y'"),
         ("plaec == 1", "did you mean 'place'"),
@@ -121,7 +128,7 @@ def test_filters_select(expression: str, expected: list[int]) -> None:
         ("y == 1)", "cannot read '\\)' at character 7"),
         ("class < None", "neither more nor less"),
         ("code", "alone is no condition"),
-        ("y is 1", "no column 'is'"),
+        ("y is 1", "cannot read 'is'"),
     ],
 )
 def test_mistakes_are_named(expression: str, message: str) -> None:

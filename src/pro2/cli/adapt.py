@@ -10,7 +10,17 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.errors import refuse
-from pro2.cli.journey import check_out, facts, labelled_rows, load_estimator, number_or_auto, rows_for, tell, working
+from pro2.cli.journey import (
+    check_out,
+    count,
+    facts,
+    labelled_rows,
+    load_estimator,
+    number_or_auto,
+    rows_for,
+    tell,
+    working,
+)
 from pro2.cli.multilabel import ONE_LABEL, adapt_labels
 
 if TYPE_CHECKING:
@@ -103,8 +113,9 @@ def _report(adapted: Any, y: Any, n_unlabeled: int, out: Path, as_json: bool) ->
     counts = {str(name): labels.count(name) for name in adapted.classes_.tolist()}
     result = {"out": out, "labels": counts, "unlabeled": n_unlabeled}
     chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
-    with_rows = [f"{n} {what}" for n, what in ((len(labels), "labels"), (n_unlabeled, "rows without a label")) if n]
-    lines = [f"{out}: adapted with {' and '.join(with_rows)}"]
+    rest = f"{count(n_unlabeled, 'row')} without a label" if n_unlabeled else ""
+    with_rows = [count(len(labels), "label"), rest] if labels else [rest]
+    lines = [f"{out}: adapted with {' and '.join(filter(None, with_rows))}"]
     if chosen:
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
     if hasattr(adapted, "report_"):

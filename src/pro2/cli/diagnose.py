@@ -26,7 +26,7 @@ def diagnose(
     as_json: options.AsJson = False,
 ) -> None:
     """Say from labelled TARGET rows how severe the shift is, how many features are needed, what more labels bring."""
-    check_out(figure, force)
+    check_out(figure, force, (".png", ".svg", ".pdf"), "--figure")
     from pro2.lab.theory import diagnose as look
     from pro2.lab.theory import plot_diagnosis
 

@@ -16,7 +16,7 @@ _ARGUMENTS = (
     "new_classes|root"
 )
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
-_AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b)?")
+_AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w))")
 _AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # of a table it is no argument
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 

@@ -34,7 +34,7 @@ def evaluate(
         Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", "-g", help="Column of groups; several are crossed.")
+        list[str] | None, typer.Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
     ] = None,
     where: options.Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
@@ -52,9 +52,7 @@ def evaluate(
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. Of several
     labels: mean average precision, and average precision and accuracy of each.
     """
-    if out is not None and out.suffix.lower() != ".csv":
-        raise ValueError(f"--out {out} must end in .csv")
-    check_out(out, force)
+    check_out(out, force, (".csv",))
     from pro2.atomic import atomic_write
     from pro2.tables.csv_files import write_rows
 

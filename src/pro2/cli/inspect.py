@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
 
 JOURNAL = "journal.sqlite"
+LONGEST = 50  # entries that a terminal shows: the first 40 and the last 10
 _PAGES = ("index.html", "demo.html")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _WHAT = {
@@ -108,6 +109,7 @@ def _table(table: EmbeddingTable) -> dict[str, Any]:
         "width": table.width,
         "dtype": str(table.dtype),
         "columns": _values(table.columns),
+        **({"unused_columns": dict(table.skipped)} if table.skipped else {}),
         "provenance": dict(table.provenance),
         "digest": digest,
         "intact": True,
@@ -136,7 +138,7 @@ def _spread(values: Any) -> str:
     unique, counts = np.unique(present, return_counts=True)
     shown = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
     gaps = [] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"]
-    return ", ".join([f"{len(unique)} values"] * (len(unique) > 10) + shown * (len(unique) <= 10) + gaps)
+    return ", ".join(([f"{len(unique)} values"] if not 0 < len(unique) <= 10 else shown) + gaps)
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -211,7 +213,10 @@ def _json(path: Path) -> dict[str, Any]:
 def _text(value: Any, depth: int = 0) -> str:
     if isinstance(value, dict):
         width = max([16 - 2 * depth, *(len(key) for key, each in value.items() if not isinstance(each, dict))])
-        lines = (f"\n{'  ' * depth}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items())
+        indent = "\n" + "  " * depth
+        lines = [f"{indent}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items()]
+        if len(lines) > LONGEST:  # a file of one column per dimension may have thousands
+            lines[LONGEST - 10 : -10] = [f"{indent}... {len(lines) - LONGEST} more, with --json all of them"]
         return "".join(lines) or "none"
     if isinstance(value, list):
         more = f", ... ({len(value)})" if len(value) > 12 else ""

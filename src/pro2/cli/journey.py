@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,11 +143,13 @@ def load_estimator(path: Path, needs: str, command: str, several: bool = False) 
     from pro2.estimators.files import is_model_file, load
     from pro2.tables.formats import SUFFIXES
 
-    if path.is_file() and path.suffix.lower() in SUFFIXES - {".safetensors"} and not is_model_file(path):
-        raise ValueError(f"{path} is not a model file; the order is MODEL TABLE, and `pro2 fit` makes a model")
+    made = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[needs]
+    is_table = path.is_file() and path.suffix.lower() in SUFFIXES - {".safetensors"} and not is_model_file(path)
+    if is_table or path.is_dir():
+        kind = "table" if is_table else "folder"
+        raise ValueError(f"{path} is a {kind} where a model file is expected, as {made} makes it")
     estimator = load(path)
     if not hasattr(estimator, needs):
-        made = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[needs]
         raise ValueError(f"{path} holds a {type(estimator).__name__}; `pro2 {command}` needs a file made by {made}")
     if hasattr(estimator, "targets_"):
         raise ValueError(
@@ -213,12 +215,15 @@ def facts(
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 
-def check_out(path: Path | None, force: bool) -> None:
+def check_out(path: Path | None, force: bool, suffixes: Sequence[str] = (), flag: str = "--out") -> None:
     """Before the work, not after it: an output, if one is asked for, that cannot be written."""
     from pro2.atomic import check_target
 
-    if path is not None:
-        check_target(path, force)
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{flag} {path} must end in {' or '.join(suffixes)}")
+    check_target(path, force)
 
 
 def near(path: Path) -> str:
@@ -231,6 +236,11 @@ def near(path: Path) -> str:
 def _some(names: list[str]) -> str:
     shown = sorted(name for name in names if not name.startswith("."))[:5]
     return ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "nothing"
+
+
+def count(n: int, what: str) -> str:
+    """1 label, 2 labels."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def number_or_auto(text: str, flag: str, kind: type) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
-from pro2.cli.journey import check_table, load_estimator, open_table, tell
+from pro2.cli.journey import check_table, count, load_estimator, open_table, tell
 from pro2.extras import imported
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def label(
     ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
-    hide: Annotated[list[str] | None, typer.Option(help="Column not to show; may be given again.")] = None,
+    hide: Annotated[list[str] | None, typer.Option(metavar="<str>", help="Column not to show; repeatable.")] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", "-b", help="To embed with; the model's by default.")
     ] = None,
@@ -75,9 +75,12 @@ def label(
 
     fitted = None if model is None else load_estimator(model, "adapt", "label")
     folder = folder_of(pool) if out is None else out
+    if folder.is_file():
+        raise ValueError(f"--out {folder} is a file; a session needs a folder")
     rows = open_pool(pool, folder, fitted, images, text, where, embedding, hide or [], backbone)
     if fitted is not None:
         check_table(fitted, rows.table, pool, force)
+    folder.mkdir(parents=True, exist_ok=True)  # not before: a mistake leaves nothing behind
     settings = Settings(random, overlap, tuple(people), secrets.randbits(31))
     try:
         with open_page(
@@ -149,7 +152,6 @@ def open_pool(
     from pro2.cli.embed import Report
     from pro2.label.sources import folder_pool, table_pool, text_pool
 
-    session.mkdir(parents=True, exist_ok=True)
     is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
     is_table = not (path.is_dir() or is_list)
     if not is_table and (images or where or embedding):
@@ -210,11 +212,6 @@ def greet(page: Page, folder: Path, people: list[str], host: str, made: bool, as
         )
     tell(facts, lines, as_json)
     sys.stdout.flush()
-
-
-def count(n: int, what: str) -> str:
-    """1 label, 2 labels."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def say_written(folder: Path, as_json: bool, files: list[str]) -> None:

@@ -18,7 +18,11 @@ TableFile = Annotated[
 Label = Annotated[str, typer.Option("--label", "-y", help="Column of the label; rows without one are left out.")]
 Labels = Annotated[
     list[Path] | None,
-    typer.Option("--labels", help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable."),
+    typer.Option(
+        "--labels",
+        metavar="<path>",
+        help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable.",
+    ),
 ]
 Where = Annotated[
     str | None, typer.Option("--where", "-w", help='Use these rows only, e.g. "split == 0 and y != place".')

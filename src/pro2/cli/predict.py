@@ -41,9 +41,7 @@ def predict(
         ".csv": partial(_write_csv, spreadsheet=spreadsheet),
         ".parquet": _write_parquet,
     }
-    if out.suffix.lower() not in writers:
-        raise ValueError(f"--out {out} must end in .csv or .parquet")
-    check_out(out, force)
+    check_out(out, force, tuple(writers))
     from pro2.atomic import atomic_write
 
     classifier = load_estimator(adapted, "predict", "predict", several=True)

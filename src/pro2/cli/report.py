@@ -53,9 +53,7 @@ def report(
     if pool is None and (label or labels or images):
         raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
     page = path.with_suffix(".html") if out is None else out
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {page} must end in .html")
-    check_out(page, force)
+    check_out(page, force, (".html", ".htm"))
     from pro2.report_page import write_report_page
 
     adapted = load_estimator(path, "predict", "report")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pro2.cli import options
-from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
+from pro2.cli.journey import check_out, count, labelled_rows, load_estimator, rows_for, tell, working
 
 
 def suggest(
@@ -56,6 +57,7 @@ def suggest(
     if out is not None:
         empty = [(each, "") for each in ids]
         atomic_write(out, lambda file: write_rows(file, ["id", "label"], empty, spreadsheet), force)
-    then = f"fill in the labels, then: pro2 adapt {model} {pool} --labels {out} --label-sampling suggested --out FILE"
-    lines = ids if out is None else [f"{out}: {len(ids)} rows to label", then]
+    then = shlex.join(["pro2", "adapt", str(model), str(pool), "--labels", str(out), "--label-sampling", "suggested"])
+    lines = [f"{out}: {count(len(ids), 'row')} to label", f"fill in the labels, then: {then} --out FILE"]
+    lines = ids if out is None else lines
     tell({"ids": ids, "rows": table.rows[rows], "out": out}, lines, as_json)

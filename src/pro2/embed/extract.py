@@ -19,7 +19,7 @@ from pro2.embed.images import MAX_PIXELS
 from pro2.embed.parts import RULES, Parts, Shard, changed_entries, locked
 from pro2.embed.pipeline import Plan, embed_shards
 from pro2.embed.sources import Images, list_digest
-from pro2.embed.spec import Backbone
+from pro2.embed.spec import Backbone, check_choice
 from pro2.embed.text import TextRows
 from pro2.tables.csv_files import MAX_NUMBERS
 from pro2.tables.embeddings import EmbeddingTable
@@ -136,10 +136,8 @@ def kind_of(images: Images) -> str:
 
 
 def _plan(n_rows: int, backbone: Backbone, dtype: str, batch_size: int | None, on_error: str, max_pixels: int) -> Plan:
-    if dtype not in ("float32", "float16"):
-        raise ValueError(f"dtype={dtype!r} is not known; choose float32 or float16")
-    if on_error not in ("stop", "skip"):
-        raise ValueError(f"on_error={on_error!r} is not known; choose stop or skip")
+    check_choice("dtype", dtype, ("float32", "float16"))
+    check_choice("on_error", on_error, ("stop", "skip"))
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, found {batch_size}")
     if max_pixels < 1:

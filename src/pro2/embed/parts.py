@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pro2.atomic import FULL, atomic_write
+from pro2.atomic import FULL, atomic_write, lock
 
 _CHUNK = 4096
 _FILES = ("kept.raw", "rows.raw", "job.json")
@@ -168,15 +168,8 @@ def describe_parts(folder: Path) -> dict[str, Any]:
 
 
 def _is_locked(folder: Path) -> bool:
-    import fcntl
-
-    try:
-        with (folder / "lock").open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+    with contextlib.suppress(FileNotFoundError), (folder / "lock").open("rb") as stream:
+        return lock(stream.fileno()) is False
     return False
 
 
@@ -187,20 +180,16 @@ def _write_file(path: Path, content: bytes) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; a second process is refused. The lock dies with its process, however that ends."""
-    import fcntl
-
     path = folder / "lock"
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+b")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if lock(stream.fileno()) is False:
             holder = _holder(path)
             stream.close()
             raise ValueError(
                 f"another process{holder} is writing {folder}; wait until it has finished, or stop it and run again"
-            ) from error
+            )
         if _same_file(stream, path):
             break
         stream.close()  # the process before us finished and removed the folder between our two steps

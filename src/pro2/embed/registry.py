@@ -124,5 +124,5 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 def _unknown(text: str, model: str) -> str:
     known = list_backbones()
     close = difflib.get_close_matches(model, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}."
     return f"no backbone {text!r}; {hint} Models elsewhere need a runtime, such as transformers:{model}"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pro2.embed.images import SUFFIXES, ImageError
+from pro2.tables.embeddings import EmbeddingTable
 
 _SPLITS = frozenset({"train", "val", "valid", "validation", "test"})
 
@@ -23,26 +24,21 @@ class Images(Protocol):
     @property
     def ids(self) -> np.ndarray:
         """One unique name per row."""
-        ...
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
         """Typed columns that go into the table."""
-        ...
 
     def __len__(self) -> int: ...
 
     def read(self, row: int) -> bytes:
         """The encoded image, or `ImageError` with the reason."""
-        ...
 
     def stamp(self, row: int) -> str:
         """Changes when the image's file does; cheap."""
-        ...
 
     def place(self, row: int) -> str:
         """Where the image is, for messages."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +102,14 @@ class FileImages:
         if not self.follow_links and not _real(path).is_relative_to(_real(root)):
             raise ImageError("a symbolic link that leads out of the root folder (follow_links=True accepts it)")
         return path
+
+
+def table_images(table: EmbeddingTable, folder: Path) -> FileImages:
+    """The pictures of a table's rows under a folder: by the column `path`, else by id."""
+    if not folder.is_dir():
+        raise ValueError(f"images={str(folder)!r} is not a folder")
+    paths = table.column("path") if "path" in table.columns else table.ids
+    return FileImages(folder, [str(each) for each in paths.tolist()], table.ids, {})
 
 
 def _real(path: Path) -> Path:

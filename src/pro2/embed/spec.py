@@ -127,11 +127,9 @@ class Backbone(Protocol):
 
     def prepare(self, item: Any, /) -> np.ndarray:
         """One image, or one text, to the array the network takes."""
-        ...
 
     def embed(self, batch: np.ndarray) -> np.ndarray:
         """A stack of prepared rows to float32 embeddings of shape (n, width)."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,8 +35,6 @@ class Board:
         Rows in each person's hands, in the order in which they come up.
     drawn : dict of int to Given
         The first time a row was given to anyone.
-    lost : dict of str to int
-        Ids in the events that the pool does not have, and how many answers they carry.
     """
 
     def __init__(self, row_of: Mapping[str, int], classes: Iterable[str] = ()) -> None:
@@ -44,7 +42,6 @@ class Board:
         self.labels: dict[int, str] = {}
         self.held: dict[str, dict[int, Given]] = {}
         self.drawn: dict[int, Given] = {}
-        self.lost: dict[str, int] = {}
         self.n_given: Counter[str] = Counter()
         self._row_of = row_of
         self._answers: dict[int, dict[str, list[Event]]] = {}
@@ -56,8 +53,8 @@ class Board:
         """Take one event into account; events that mean nothing here are passed over."""
         row = None if event.id is None else self._row_of.get(event.id)
         if event.id is not None and row is None:
-            self.lost[event.id] = self.lost.get(event.id, 0) + (event.kind in ("label", "settle"))
-        elif event.kind == "give" and row is not None:
+            return  # the pool does not have it any more
+        if event.kind == "give" and row is not None:
             self._give(row, event)
         elif event.kind in UNDOABLE:
             self._remember(event)

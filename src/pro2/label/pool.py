@@ -22,7 +22,6 @@ class Pictures(Protocol):
 
     def read(self, row: int) -> bytes:
         """The encoded image, or an error that says why not."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from pro2.embed.extract import Progress, extract
 from pro2.embed.lists import open_images
 from pro2.embed.registry import create_backbone
-from pro2.embed.sources import FileImages
+from pro2.embed.sources import table_images
 from pro2.embed.text import BACKBONE as TEXT_BACKBONE
 from pro2.embed.text import open_texts
 from pro2.label.pool import Pool, by_id
@@ -53,12 +53,7 @@ def table_pool(
     hide: Sequence[str] = (),
     title: str = "",
 ) -> Pool:
-    """The rows of a table, with their images under a folder: by the column `path`, else by id."""
+    """The rows of a table, with their images under a folder if there is one."""
     if text is not None:
         table.column(text)  # an unknown name is answered here, with the nearest ones
-    if images is None:
-        return Pool(table, None, text, hide, title)
-    if not images.is_dir():
-        raise ValueError(f"images={images} is not a folder")
-    paths = table.column("path") if "path" in table.columns else table.ids
-    return Pool(table, FileImages(images, [str(each) for each in paths.tolist()], table.ids, {}), text, hide, title)
+    return Pool(table, None if images is None else table_images(table, images), text, hide, title)

@@ -43,8 +43,6 @@ def write_report_page(
         Why the labels cannot say how accurate it is, if so.
     """
     report = _report_of(adapted, withheld)
-    if images is not None and not images.is_dir():
-        raise ValueError(f"images={str(images)!r} is not a folder")
     parts: dict[str, Shown] = {}
     predicted: dict[str, int] = {}
     if pool is not None:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from pro2.embed.images import ImageError, decode, pillow_guard
-from pro2.embed.sources import FileImages
+from pro2.embed.sources import FileImages, table_images
 from pro2.tables.embeddings import EmbeddingTable
 
 THUMBNAIL = 192  # pixels of the longer side
-BATCH = 8192
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarr
     """Numbers of the rows whose answer is least probable, most doubtful first; and how many rows get each answer."""
     sure = np.empty(len(table))
     counts = np.zeros(len(adapted.classes_), dtype=int)
-    for X, span in table.iter_batches(BATCH):
+    for X, span in table.iter_batches():
         P = np.asarray(adapted.predict_proba(X))
         sure[span] = P.max(axis=1)
         counts += np.bincount(P.argmax(axis=1), minlength=len(counts))
@@ -56,8 +55,7 @@ def look(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | No
 
 
 def _pictures(table: EmbeddingTable, folder: Path) -> list[str]:
-    paths = table.column("path") if "path" in table.columns else table.ids
-    files = FileImages(folder, [str(each) for each in paths.tolist()], table.ids, {})
+    files = table_images(table, folder)
     with pillow_guard():
         return [_picture(files, row) for row in range(len(files))]
 

@@ -111,6 +111,20 @@ def as_ids(ids: Any, n_rows: int) -> np.ndarray:
     return read_only(objects(list(map(str, items))))
 
 
+def row_numbers(rows: Any, n_rows: int) -> np.ndarray:
+    """Row numbers, or a mask over all rows, as row numbers that exist."""
+    index = np.asarray(rows)
+    if index.dtype.kind == "b" and index.shape == (n_rows,):
+        return np.flatnonzero(index)
+    if index.size == 0:
+        index = index.astype(np.intp)
+    if index.ndim != 1 or index.dtype.kind not in "iu":
+        raise TableError(f"rows must be a list of row numbers or a mask of {n_rows}, found {index.dtype} {index.shape}")
+    if index.size and (index.min() < 0 or index.max() >= n_rows):
+        raise TableError(f"rows go from {index.min()} to {index.max()}; there are rows 0 to {n_rows - 1}")
+    return index
+
+
 def check_unique(ids: np.ndarray, what: str) -> None:
     """Ids name rows: two rows under one name cannot be told apart."""
     if len(set(ids.tolist())) == len(ids):

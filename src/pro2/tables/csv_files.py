@@ -7,9 +7,11 @@ ten million numbers is not written.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
@@ -32,6 +34,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 # that reading takes away exactly what writing added.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SPECIAL = re.compile(r"[\",\r\n]|^\s|\s$")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 
 # ---- reading
@@ -43,7 +46,7 @@ def read_table(path: Path, embedding: str | None) -> Content:
     header = next(rows)
     first = list(islice(rows, _CHUNK))
     numbers = _number_columns(header, first)
-    chosen = choose([], numbers, embedding, ", ".join(header[:50]), path)
+    chosen = choose([], numbers, embedding, _held(header, first), path)
     pick = itemgetter(*(header.index(name) for name in chosen))
     kept = [i for i, name in enumerate(header) if name not in set(chosen)]
     cells: list[list[str]] = [[] for _ in kept]
@@ -73,19 +76,44 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 
 def _rows(path: Path) -> Iterator[list[str]]:
     """The header, then rows of the same length; separated by comma, semicolon or tab, whichever the header has most."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file, _as_utf8(path):
         start = file.readline(1 << 20)
         file.seek(0)
         lines = csv.reader(file, delimiter=max(",;\t", key=start.count), strict=True)
         header = list(map(_unquoted, next(lines, [])))
-        if not header or len(set(header)) < len(header):
-            raise TableError(f"{path} needs a header line with one distinct name per column")
+        if not header:
+            raise TableError(f"{path} is empty or begins with an empty line; it needs a header line with column names")
+        twice = [name for name, n in Counter(header).items() if n > 1]
+        if twice:
+            raise TableError(f"{path} has more than one column {twice[0]!r}; rename all but one in its header line")
         yield header
         for row in lines:
             if len(row) == len(header):
                 yield row
             elif row:
                 raise TableError(f"line {lines.line_num} of {path} has {len(row)} fields, the header has {len(header)}")
+
+
+@contextlib.contextmanager
+def _as_utf8(path: Path) -> Iterator[None]:
+    """A spreadsheet's own encoding is no damage: it has to be saved otherwise."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} at {error.start}); "
+            "save it as UTF-8, in a spreadsheet as 'CSV UTF-8'"
+        ) from error
+
+
+def _held(header: list[str], rows: list[list[str]]) -> str:
+    """What a file holds, for the message that no embedding was found."""
+    names = ", ".join(header[:50]) + (f", ... ({len(header)} columns)" if len(header) > 50 else "")
+    for row in rows[:1]:
+        comma = next((i for i, cell in enumerate(row) if _DECIMAL_COMMA.fullmatch(cell)), None)
+        if comma is not None:
+            names += f"; {header[comma]!r} has decimal commas ({row[comma]}): write numbers with a point"
+    return names
 
 
 def _number_columns(header: list[str], rows: list[list[str]]) -> dict[str, bool]:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pro2.tables.columns import read_only
+from pro2.tables.columns import read_only, row_numbers
 from pro2.tables.content import BATCH, Content
 from pro2.tables.errors import TableError
 from pro2.tables.labels import labelled
@@ -61,6 +61,11 @@ class Rows:
     def columns(self) -> Mapping[str, np.ndarray]:
         """Name to read-only array; a column is read when it is asked for."""
         return _Columns(self)
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Columns of the file that cannot be used, each with the reason."""
+        return self._content.skipped
 
     def column(self, name: str) -> np.ndarray:
         """One column; an unknown name is answered with the nearest ones."""
@@ -148,17 +153,7 @@ class Rows:
 
     def take(self, rows: Any) -> Self:
         """Rows by number (or by a boolean mask), in the order given."""
-        index = np.asarray(rows)
-        if index.dtype.kind == "b" and index.shape == (self.n_rows,):
-            index = np.flatnonzero(index)
-        if index.size == 0:
-            index = index.astype(np.intp)
-        if index.ndim != 1 or index.dtype.kind not in "iu":
-            raise TableError(
-                f"rows must be a list of row numbers or a mask of {self.n_rows}, found {index.dtype} {index.shape}"
-            )
-        if index.size and (index.min() < 0 or index.max() >= self.n_rows):
-            raise TableError(f"rows go from {index.min()} to {index.max()}, the table has rows 0 to {self.n_rows - 1}")
+        index = row_numbers(rows, self.n_rows)
         return self._pick(lambda: self.rows[index], f"take {len(index)}")
 
 

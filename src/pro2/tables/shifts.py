@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pro2.tables.columns import row_numbers
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -138,16 +140,9 @@ def _one_per_row(name: str, values: Any, what: str = "value") -> np.ndarray:
 
 
 def _rows(rows: Any, n: int) -> np.ndarray:
-    index = np.asarray(rows)
-    if index.dtype.kind == "b" and index.shape == (n,):
-        return np.flatnonzero(index)
-    if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
-        raise ValueError(
-            f"rows must be a non-empty list of row numbers or a mask of {n} rows, "
-            f"found dtype {index.dtype}, shape {index.shape}"
-        )
-    if index.min() < 0 or index.max() >= n:
-        raise ValueError(f"rows go from {index.min()} to {index.max()}; expected 0 to {n - 1}")
+    index = row_numbers(rows, n)
+    if not index.size:
+        raise ValueError("rows is empty; expected a non-empty list of row numbers or mask")
     return index
 
 

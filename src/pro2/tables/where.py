@@ -36,6 +36,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _KEPT = ("and", "or", "not", "in")
+# What other languages write: the word for it here.
+_MEANT = {
+    "=": "==", "&": "and", "&&": "and", "|": "or", "||": "or", "!": "not", "is": "== None or != None",
+    "AND": "and", "OR": "or", "NOT": "not", "IN": "in", "NULL": "None", "null": "None", "true": "True",
+    "false": "False",
+}  # fmt: skip
 _CONSTANTS = {"True": True, "False": False, "None": None}
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -64,8 +70,8 @@ def parse(expression: str, names: Sequence[str]) -> Mask:
     ----------
     expression : str
         Comparisons (``==  !=  <  <=  >  >=``) and ``in [..]`` over columns, joined by ``and``, ``or``, ``not`` and
-        parentheses. Text values need quotes; a column name that is not a plain word goes in backticks. ``None`` stands
-        for a missing value.
+        parentheses; two values or more may also stand in parentheses after ``in``. Text values need quotes; a column
+        name that is not a plain word goes in backticks. ``None`` stands for a missing value.
     names : sequence of str
         The columns that may appear.
     """
@@ -118,7 +124,9 @@ class _Filter:
         while at < len(self.expression):
             match = _TOKEN.match(self.expression, at)
             if match is None:
-                raise self._wrong(f"cannot read {self.expression[at : at + 10]!r}", "columns, numbers and quoted text")
+                mark = re.match(r"[=&|!]*", self.expression[at:])
+                expected = self._meant(mark.group() if mark else "") or "columns, numbers and quoted text"
+                raise self._wrong(f"cannot read {self.expression[at : at + 10]!r}", expected)
             text, kind = match.group(), str(match.lastgroup)
             if kind in ("mark", "space") or text in _KEPT:
                 yield (" " if kind == "space" else f"{text} "), at
@@ -144,8 +152,13 @@ class _Filter:
             return _Side(name)
         if kind == "word" and name in _CONSTANTS:
             return _Side(None, _CONSTANTS[name])
+        if kind == "word" and (meant := self._meant(name)):
+            raise self._wrong(f"cannot read {name!r}", meant)
         hint = close_names(name, self.names)
         raise TableError(f"where: no column {name!r}; {hint}. A text value needs quotes: '{name}'")
+
+    def _meant(self, text: str) -> str | None:
+        return f"{_MEANT[text]} instead" if text in _MEANT else None
 
     def _misread(self, tokens: list[tuple[str, int]], offset: int) -> TableError:
         """What Python's parser stumbled over, in the words of the filter; it counts characters from 1, 0 is the end."""
@@ -159,6 +172,8 @@ class _Filter:
             return self._wrong("the filter ends", "a column or a value")
         at = tokens[number][1]
         found = self.expression[at:].split()[0][:40]
+        if self.expression[at - 1 : at + 1] == "<>":
+            return self._wrong("cannot read '<>'", "!= instead")
         return self._wrong(f"cannot read {found!r} at character {at + 1}", "a comparison, 'and', 'or' or the end")
 
     def _mask(self, node: ast.expr) -> Mask:
@@ -206,7 +221,7 @@ class _Filter:
     def _membership(self, left: _Side, right: ast.expr) -> Mask:
         if left.name is None:
             raise self._wrong(f"{left} before 'in'", "a column before 'in'")
-        if not isinstance(right, ast.List) or not right.elts:
+        if not isinstance(right, ast.List | ast.Tuple) or not right.elts:
             raise self._wrong("'in' without values", "a list such as [0, 1] after it")
         options = [self._side(each) for each in right.elts]
         column = next((each for each in options if each.name is not None), None)

@@ -69,10 +69,11 @@ function gain(figures) {
 function shares(classes) {
   const sorted = [...classes].sort((a, b) => b.share - a.share);
   const largest = Math.max(sorted[0]?.share ?? 0, 0.01);
+  const guessed = sorted[0]?.share > 0; // before the first model there is nothing to expect
   $("shares").replaceChildren(...sorted.map((each) => {
     const bar = h("i");
     bar.style.width = `${(100 * each.share) / largest}%`;
-    const value = `${percent(each.share)} · ${count(each.labels, "label")}`;
+    const value = (guessed ? `${percent(each.share)} · ` : "") + count(each.labels, "label");
     return h("li", {}, h("span", { className: "name" }, each.name), h("span", { className: "value" }, value), h("span", { className: "track", "aria-hidden": "true" }, bar));
   }));
 }
