@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, find_home, need, read_csv, safe_paths
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, need, read_csv, safe_paths
 from pro2.tables.shifts import group_targets
 
 VARIANTS = {
@@ -42,9 +42,6 @@ class CelebA(DataSet):
         self.label, self.group = VARIANTS[variant]
         self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
 
-    def home(self, root: Path) -> Path:
-        return find_home(root, [], ("celeba",), f"get it from {self.obtain}")
-
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
         attributes, names, values = self._attributes(home)
@@ -62,7 +59,7 @@ class CelebA(DataSet):
             for suffix in (".txt", ".csv"):
                 if (home / folder / f"{stem}{suffix}").is_file():
                     return home / folder / f"{stem}{suffix}"
-        raise FileNotFoundError(f"missing in {home}: {stem}.txt (or .csv); get it from {self.obtain}")
+        raise FileNotFoundError(f"missing in {home}: {stem}.txt (or .csv); get it: {self.obtain}")
 
     def _attributes(self, home: Path) -> tuple[Path, list[str], dict[str, np.ndarray]]:
         path = self._find(home, "list_attr_celeba")
@@ -92,15 +89,16 @@ class CelebA(DataSet):
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Training partition; without a `split` column the first 70% of the rows."""
-        n = len(need(columns, self.label, self.name))
-        return np.flatnonzero(columns["split"] == 0) if "split" in columns else np.arange(int(n * _SOURCE_PART))
+        if "split" in columns:
+            return super().source_rows(columns)
+        return np.arange(int(len(need(columns, self.label, self.name)) * _SOURCE_PART))
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """From the test partition; without a `split` column from the last 30% of the rows."""
         y, group = need(columns, self.label, self.name), need(columns, str(self.group), self.name)
-        last = np.arange(int(len(y) * _SOURCE_PART), len(y))
-        rows = np.flatnonzero(columns["split"] == 2) if "split" in columns else last
-        return group_targets(y, group, rows, self.source_rows(columns))
+        source = self.source_rows(columns)
+        rows = self._rows_of(columns, "test") if "split" in columns else np.arange(len(source), len(y))
+        return group_targets(y, group, rows, source)
 
 
 def _read_official(path: Path) -> dict[str, list[str]]:
