@@ -114,22 +114,11 @@ def _curve(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) -> Batch:
     trained = find_method(batch.method).is_trained(batch.method.params)
     size = max((s.n_features or 0 for s in settings), default=0) if trained else 0
-    what = {
-        "recipe": recipe(),
-        "measure": batch.measure,
-        "data": problem.digest,
-        "target": problem.target_digest(batch.target),
-        "shots": batch.shots,
-        "n_val": batch.n_val,
-        "min_test": batch.min_test,
-        "support": batch.support,
-        "method": batch.method.method,
-        "untuned": batch.method.untuned,
-        "starts": batch.method.starts,
-        "size": size,
-        "params": all_parameters(batch.method),
-    }
-    base = _canonical(what)
+    cell = {name: getattr(batch, name) for name in ("measure", "shots", "n_val", "min_test", "support")}
+    method = {name: getattr(batch.method, name) for name in ("method", "untuned", "starts")}
+    rows = {"data": problem.digest, "target": problem.target_digest(batch.target)}
+    more = {"recipe": recipe(), "size": size, "params": all_parameters(batch.method)}
+    base = _canonical({**cell, **method, **rows, **more})
     heads = [base + b"seed %d " % seed for seed in batch.seeds]
     tails = [_canonical([s.n_features, s.l2, s.params]) for s in settings]
     keys = tuple(tuple(hashlib.sha256(head + tail).hexdigest()[:32] for tail in tails) for head in heads)
