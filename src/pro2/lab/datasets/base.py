@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pro2.embed.images import SUFFIXES
 from pro2.tables.where import close_names
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 Columns = Mapping[str, np.ndarray]
 
 
@@ -148,7 +148,7 @@ def image_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder))
-    return sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES and name[0] != ".")
+    return sorted(name for name in names if Path(name).suffix.lower() in SUFFIXES and name[0] != ".")
 
 
 def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:

@@ -61,14 +61,16 @@ def _read(cls: type, entries: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _checked(key: str, value: Any, where: str) -> Any:
-    """A value, or a list of values, that the rule of its key allows."""
-    values = _several(value, where) if key in _LISTS else (value,)
+    """A value, or a list of different values, that the rule of its key allows."""
+    values = tuple(value) if key in _LISTS and isinstance(value, list | tuple) else (value,)
+    _check(len(values) > 0, where, value, "at least one value")
     for each in values:
         if key in _CHOICES:
             allowed = _CHOICES[key]
             _check(each in allowed, where, each, " or ".join(map(repr, allowed)) + suggest(each, allowed))
         else:
             _check(_RULES[key][0](each), where, value, _RULES[key][1])
+    _check(len(set(values)) == len(values), where, value, "each value once")
     values = tuple(map(float, values)) if key == "l2" else values
     return values if key in _LISTS else value
 
@@ -126,14 +128,6 @@ def _check_plan(plan: Plan, where: str) -> None:
         _check(plan.baseline in names, f"{where}.baseline", plan.baseline, "one of the methods: " + ", ".join(names))
 
 
-def _several(value: Any, where: str) -> tuple[Any, ...]:
-    """One value, or a list of different ones."""
-    values = tuple(value) if isinstance(value, list | tuple) else (value,)
-    _check(len(values) > 0, where, value, "at least one value")
-    _check(not any(each in values[:i] for i, each in enumerate(values)), where, value, "each value once")
-    return values
-
-
 def _entries(read: Reader, values: Any, where: str) -> tuple[Any, ...]:
     place, _, key = where.rpartition(".")
     _check(isinstance(values, list) and len(values) > 0, where, values, f"at least one [[{key}]] entry")
@@ -163,7 +157,7 @@ def _grid(values: Any, where: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _targets(values: Any, where: str) -> tuple[tuple[str, str], ...]:
-    return tuple((str(k), _checked("title", v, f"{where}.{k}")) for k, v in _table(values, where).items())
+    return tuple((str(k), _checked("targets", v, f"{where}.{k}")) for k, v in _table(values, where).items())
 
 
 def _frozen(value: Any) -> Any:
@@ -211,6 +205,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "validation": (lambda n: _is_count(n) or (n == 0 and not isinstance(n, bool)), "rows per label, 0 or more"),
     "min_test": (_is_count, "test rows per label, at least 1"),
     "starts": (_is_count, "at least 1"),
+    "plans": (_TEXT[0], "the name of a preset or the path of a plan file"),
+    "targets": _TEXT,
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "selection": get_args(Selection),
@@ -222,7 +218,7 @@ _LISTS = ("shots", "n_features", "l2", "measures")
 _READERS: dict[str, Reader] = {
     "data": partial(_entries, _data),
     "methods": partial(_entries, _method),
-    "plans": partial(_entries, partial(_checked, "title")),
+    "plans": partial(_entries, partial(_checked, "plans")),
     "params": _pairs,
     "grid": _grid,
     "targets": _targets,

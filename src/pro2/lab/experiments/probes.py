@@ -13,7 +13,6 @@ from pro2.estimators.linear import unit_rows
 from pro2.lab.experiments.evaluate import Draws, Tally
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch, Setting
-from pro2.lab.theory.nullspace import nullspace_norm
 from pro2.linalg.adamw import adamw_probe
 from pro2.linalg.losses import n_scores
 from pro2.linalg.probes import fit_path, loo_loss, loo_path
@@ -74,12 +73,6 @@ class Features:
         W = W if rows is None else W @ rows[: W.shape[-1]]
         W = (W / self.scale.astype(coef.dtype)).reshape(*coef.shape[:-1], -1)
         return W, intercept - W @ self.mean
-
-    def nullspace_norms(self, head: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-        """Share of a head's length outside the span of the first d features, for each d of `sizes`."""
-        if self.components is None:
-            raise ValueError("the nullspace norm needs ranked features; this method uses all of them")
-        return nullspace_norm(self.components, head * self.scale)[np.asarray(sizes) - 1]
 
 
 def options_of(batch: Batch, setting: Setting) -> dict[str, Any]:

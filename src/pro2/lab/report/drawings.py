@@ -175,7 +175,7 @@ def _pictures(results: Results) -> Iterator[Drawn]:
     for row in where(results.rows, measure="picture"):
         content, target = json.loads(row["detail"]), row["target"]
         planes = [*content["boundaries"], content["mixture"]]
-        table = [{"plane": i, "normal": p["normal"], "offset": p["offset"]} for i, p in enumerate(planes)]
+        table = [{"plane": i, "normal": str(p["normal"]), "offset": p["offset"]} for i, p in enumerate(planes)]
         caption = "Planes through the middle of the points; the last one is the classifier that the probe mixes."
         yield _drawn(f"picture-{target}", f"Project and Probe, target {target}", caption, table,
                      partial(curves.plot_picture, content, target))  # fmt: skip
