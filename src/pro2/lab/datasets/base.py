@@ -159,10 +159,15 @@ def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
     absent = [name for name in needed if name not in header]
     if absent:
         raise ValueError(f"{path} has no column {', '.join(absent)}; its header is: {', '.join(header) or '(empty)'}")
-    uneven = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
-    if uneven is not None:
-        raise ValueError(f"line {uneven + 1} of {path} has {len(rows[uneven])} fields, the header has {len(header)}")
-    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
+    return as_columns(path, header, rows[1:], 2)
+
+
+def as_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> dict[str, list[str]]:
+    """Rows of a file as columns; line number `first` is that of the first row."""
+    for i, row in enumerate(rows, first):
+        if len(row) != len(header):
+            raise ValueError(f"line {i} of {path} has {len(row)} fields, the header has {len(header)}")
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def as_int(path: Path, name: str, values: Sequence[str], dtype: Any = np.int64) -> np.ndarray:
