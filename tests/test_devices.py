@@ -10,7 +10,6 @@ import pytest
 
 import pro2
 from pro2.lab.baselines import create_baseline, directions
-from pro2.lab.theory import gaussians
 from pro2.linalg import adamw, bases, discriminants
 from pro2.linalg.moments import Moments, host
 from pro2.linalg.probes import fit_logistic, fit_path, loo_path, loo_penalties
@@ -31,12 +30,6 @@ def adamw_rows(X: Any, y: Any, w: Any, m: Any) -> Any:
     return adamw.adamw_basis(centred(X), y, 3, np.random.default_rng(0), steps=5)[0]
 
 
-def gaussian(X: Any, y: Any, w: Any, m: Any) -> Any:
-    own = moments(X, y)
-    coef, intercept = gaussians.gaussian_head(own.mean, own.covariance())
-    return coef, gaussians.gaussian_accuracy(own.mean, own.covariance(), coef, intercept)
-
-
 TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "moments": lambda X, y, w, m: (moments(X, y) + Moments.from_arrays(X, y, w)).covariance(),
     "krylov_basis": lambda X, y, w, m: bases.krylov_basis(moments(X, y), 6, 0.5),
@@ -49,7 +42,6 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "lda_rows": lambda X, y, w, m: directions.lda_rows(moments(X, y), 4),
     "pls_rows": lambda X, y, w, m: directions.pls_rows(moments(X, y), 4),
     "discriminant_head": lambda X, y, w, m: discriminants.discriminant_head(moments(X, y), 0.1),
-    "gaussian_head": gaussian,
     "fit_logistic": lambda X, y, w, m: fit_logistic(X, y, 0.1, sample_weight=w, prior_mean=m)[:2],
     "fit_path": lambda X, y, w, m: fit_path(X[:6, :], y[:6], [2, 8], L2, sample_weight=w[:6], prior_mean=m)[:2],
     "fit_path, many rows": lambda X, y, w, m: fit_path(X, y, [2, 8], L2, sample_weight=w, prior_mean=m)[:2],

@@ -57,7 +57,7 @@ def sweep(
     """Run a plan, or a suite of plans: all missing runs, in batches, into one folder; it may be stopped at any time."""
     from pro2.lab.experiments import Suite, find_plan
     from pro2.lab.experiments.memory import parse_memory
-    from pro2.lab.experiments.parsing import override, seed_list
+    from pro2.lab.experiments.parsing import override
 
     chosen = find_plan(plan)
     home = Path(plan).parent if Path(plan).is_file() else Path()
@@ -65,8 +65,7 @@ def sweep(
     if table is not None:
         columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
         chosen, root = _on_table(chosen, table, columns), table.parent
-    changed: dict[str, Any] = {"shots": _numbers(shots), "selection": selection}
-    changed["seeds"] = None if seeds is None else seed_list(seeds)
+    changed: dict[str, Any] = {"shots": _numbers(shots), "selection": selection, "seeds": seeds}
     plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, home, out, dry_run)
     plans = {folder: override(each, **changed) for folder, each in plans.items()}
     how = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,

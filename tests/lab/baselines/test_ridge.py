@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifierCV
 
 from pro2.lab.baselines import create_baseline
-from pro2.lab.baselines.ridge import PENALTIES
+from pro2.lab.baselines.heads import PENALTIES
 
 
 def test_ridge_is_scikit_learns_on_scaled_rows():

@@ -18,7 +18,8 @@ from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import run_sweep
 from pro2.lab.report import write_report
 from pro2.lab.report.markdown import code_block
-from pro2.lab.report.names import csv_text, figure_text, html_text, markdown_text, slug
+from pro2.lab.report.names import figure_text, html_text, markdown_text, slug
+from pro2.lab.report.tables import write_csv
 
 XSS = "<script>alert(1)</script>"
 NAMES = [
@@ -66,9 +67,10 @@ def test_text_is_text(name: str) -> None:
     assert len(figure_text(name).replace("\\$", "$")) <= 60
 
 
-def test_cells_do_not_run_in_a_spreadsheet() -> None:
-    assert [csv_text(v) for v in ("=1+1", "@x", "-2", "+3", "plain", 4.5, None)] == [
-        "'=1+1", "'@x", "'-2", "'+3", "plain", 4.5, None,
+def test_cells_do_not_run_in_a_spreadsheet(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", [{"a": v} for v in ("=1+1", "@x", "-2", "+3", "plain", 4.5, None)])
+    assert (tmp_path / "t.csv").read_text().splitlines() == [
+        "a", "'=1+1", "'@x", "'-2", "'+3", "plain", "4.5", '""',
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import pytest
 from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.report import write_report
 from pro2.lab.report.drawings import ranked_methods
-from pro2.lab.report.figures import plot_accuracy
+from pro2.lab.report.figures import plot_lines
 from pro2.lab.report.loading import Results
 from pro2.lab.report.style import COLOURS, figure_style, looks
 
@@ -144,7 +144,7 @@ def test_a_legend_is_no_wider_than_its_figure(n: int) -> None:
         for i in range(n) for name in titles for shots in (1, 2)
     ]  # fmt: skip
     with figure_style("test"):
-        figure = plot_accuracy(rows, titles)
+        figure = plot_lines(rows, titles, "target", "method")
         figure.draw_without_rendering()
     box, (wide, high) = figure.legends[0].get_window_extent(), figure.canvas.get_width_height()
     assert box.x0 >= 0

@@ -14,6 +14,7 @@ from typing import Any
 from pro2.lab.baselines.heads import (
     HeadInterpolation,
     LinearProbe,
+    RidgeProbe,
     SourceCenteredProbe,
     SourceLogitProbe,
     SourceOnly,
@@ -29,7 +30,6 @@ from pro2.lab.baselines.projections import (
 )
 from pro2.lab.baselines.resampling import DeepFeatureReweighting, JointTraining, MixPro
 from pro2.lab.baselines.reweighting import AutomaticFeatureReweighting, SelectiveFinetuning
-from pro2.lab.baselines.ridge import RidgeProbe
 from pro2.lab.baselines.scaled import ScaledBaseline
 from pro2.lab.baselines.zero_shot import BlendedProbe, ClassAdaptiveProbe
 

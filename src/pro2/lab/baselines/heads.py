@@ -8,11 +8,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from pro2.estimators.probe import best_candidate, penalty_grid
-from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, logits, picked
+from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, head_like, logits
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))
+PENALTIES = 10.0 ** np.arange(-1, 6)
 
 
 class SourceOnly(ScaledBaseline):
@@ -54,6 +55,32 @@ class LinearProbe(ProbeBaseline):
 
     def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
         return self._probe(Z, codes, weight, val)
+
+
+class RidgeProbe(ScaledBaseline):
+    """Least squares on all features with the target rows alone; the penalty by leave-one-out in closed form.
+
+    What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source. Validation rows are not looked at.
+
+    Parameters as in `SourceOnly`; the source is used for the input scaling and the source head only.
+
+    References
+    ----------
+    Hoerl & Kennard, "Ridge regression: biased estimation for nonorthogonal problems", Technometrics 1970.
+    """
+
+    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+        from sklearn.linear_model import Ridge, RidgeCV
+
+        signs = 2.0 * (host(codes)[:, None] == np.arange(len(self.classes_))) - 1.0
+        signs = signs[:, 1] if len(self.classes_) == 2 else signs
+        X, weights = host(Z), None if weight is None else host(weight)
+        if weights is not None:  # a row without weight would divide zero by zero when it is left out
+            X, signs, weights = X[weights > 0], signs[weights > 0], weights[weights > 0]
+        # nothing can be left out of a single row
+        with np.errstate(all="ignore"):  # said by a head that is not finite
+            fit = (RidgeCV(PENALTIES) if len(X) > 1 else Ridge(1.0)).fit(X, signs, sample_weight=weights)
+        return head_like(Z, fit.coef_, fit.intercept_)
 
 
 class SourceCenteredProbe(ProbeBaseline):
@@ -129,11 +156,11 @@ class HeadInterpolation(ProbeBaseline):
         n_classes, l2_grid = len(self.classes_), penalty_grid(self.l2, Z, weight)
         fit, left_out = loo_path(Z, codes, [Z.shape[1]], l2_grid, n_classes=n_classes, sample_weight=weight)
         at = best_candidate(host(loo_loss(left_out, codes, n_classes, weight)))
-        source, target = self._source_scaled(), picked(fit, at)
+        source, target = self._source_scaled(), (fit.coef[*at, ...], fit.intercept[*at, ...])
         if val is not None:
             losses = [_error(*_mixed(source, target, a), *val) for a in grid]
         else:
-            f, g = logits(*source, Z), left_out[at[0], at[1], ...]
+            f, g = logits(*source, Z), left_out[*at, ...]
             losses = [_log_loss((1 - a) * f + a * g, codes, n_classes, weight) for a in grid]
         return _mixed(source, target, grid[int(np.argmin(losses))])
 

@@ -13,10 +13,7 @@ from pro2.linalg.moments import Array
 class NearestClassMean(ScaledBaseline):
     """Class of the nearest mean of the target rows, in scaled features; classes without target rows keep the source's.
 
-    Parameters
-    ----------
-    ridge, scale
-        As in `SourceOnly`.
+    Parameters as in `SourceOnly`.
 
     References
     ----------

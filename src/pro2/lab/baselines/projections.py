@@ -170,13 +170,7 @@ class GradientAlignmentProbe(UnconstrainedProbe):
     Parameters
     ----------
     alignment : float
-        Weight of the penalty, at least 0; 0 is `UnconstrainedProbe`.
-    n_components : int, optional
-        Number of features, 64 by default (or the width, if smaller).
-    ridge, scale, l2, n_features
-        As in `ProjectAndProbe`.
-    random_state : int, Generator or None
-        Start of the training.
+        Weight of the penalty, at least 0; 0 is `UnconstrainedProbe`, and all other parameters are as there.
 
     References
     ----------

@@ -185,7 +185,8 @@ class ProbeBaseline(ScaledBaseline):
         """Probe on all columns of Z; a penalty that is "auto" by validation or leave-one-out."""
         grid = penalty_grid(self.l2, Z, weight)
         fit, scores = select(Z, codes, [Z.shape[1]], grid, len(self.classes_), weight, prior, val)
-        return picked(fit, best_candidate(scores))
+        at = best_candidate(scores)
+        return fit.coef[*at, ...], fit.intercept[*at, ...]
 
 
 def check_share(name: str, value: Any) -> float:
@@ -193,11 +194,6 @@ def check_share(name: str, value: Any) -> float:
     if isinstance(value, str) or not 0 <= float(value) <= 1:
         raise ValueError(f"{name} must be a number in [0, 1], got {value!r}.")
     return float(value)
-
-
-def picked(fit: Any, at: tuple[int, int]) -> Head:
-    """The head of one candidate of a path."""
-    return fit.coef[at[0], at[1], ...], fit.intercept[at[0], at[1], ...]
 
 
 def head_like(Z: Array, coef: np.ndarray, intercept: np.ndarray | float) -> Head:

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pro2.embed.images import SUFFIXES
 from pro2.tables.where import close_names
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 Columns = Mapping[str, np.ndarray]
 
 
@@ -54,8 +54,12 @@ class DataSet(ABC):
         Columns that hold the label and, where there is one, the spurious attribute.
     published : mapping of split name to row count
         Sizes of the official release.
+    markers, folders : tuple of str
+        What its folder holds, and where below a root that folder often is.
     split_values : mapping of split name to value
         What the rows of a split have in column `split`.
+    source_split, target_splits : str, and mapping of target to split
+        For data whose source, and whose targets, are splits of it; others write `source_rows` and `targets`.
     """
 
     name: str
@@ -66,28 +70,44 @@ class DataSet(ABC):
     label: str = "y"
     group: str | None = None
     published: ClassVar[Mapping[str, int]] = {}
+    markers: ClassVar[tuple[str, ...]] = ()
+    folders: ClassVar[tuple[str, ...]] = ()
     split_values: ClassVar[Mapping[str, Any]] = {}
+    source_split: ClassVar[str] = "train"
+    target_splits: ClassVar[Mapping[str, str]] = {}
 
-    @abstractmethod
     def home(self, root: Path) -> Path:
         """The folder that holds the data, at or below `root`; raises FileNotFoundError saying what is missing."""
+        root, advice = Path(root), f"get it: {self.obtain}"
+        if not root.is_dir():
+            raise FileNotFoundError(f"{root} is not a folder; {advice}")
+        absent = {
+            place: [marker for marker in self.markers if not (place / marker).exists()]
+            for place in (root, *(root / folder for folder in self.folders))
+        }
+        best = min(absent, key=lambda place: len(absent[place]))
+        if absent[best]:
+            raise FileNotFoundError(f"missing in {best}: {', '.join(absent[best])}; {advice}")
+        return best
 
     @abstractmethod
     def load(self, root: Path) -> ImageList:
         """Read the metadata and list the images; no image is opened."""
 
-    @abstractmethod
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Rows to project with."""
+        return self._rows_of(columns, self.source_split)
 
-    @abstractmethod
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """Named target distributions."""
+        return {name: self._rows_of(columns, split) for name, split in self.target_splits.items()}
 
     def splits(self, columns: Columns) -> dict[str, int]:
         """Row counts under the names used in `published`."""
-        values = self.split_values.items()
-        return {name: int((need(columns, "split", self.name) == value).sum()) for name, value in values}
+        return {name: len(self._rows_of(columns, name)) for name in self.split_values}
+
+    def _rows_of(self, columns: Columns, name: str) -> np.ndarray:
+        return np.flatnonzero(need(columns, "split", self.name) == self.split_values[name])
 
     def check(self, root: Path) -> Report:
         """Compare a folder with the official layout, down to every single image."""
@@ -128,21 +148,7 @@ def image_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder))
-    return sorted(name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES and name[0] != ".")
-
-
-def find_home(root: Path, markers: Sequence[str], folders: Iterable[str], advice: str) -> Path:
-    """`root` or one of its well-known sub-folders, whichever holds the marker files."""
-    root = Path(root)
-    if not root.is_dir():
-        raise FileNotFoundError(f"{root} is not a folder; {advice}")
-    places = [root, *(root / folder for folder in folders)]
-    for place in places:
-        if all((place / marker).exists() for marker in markers):
-            return place
-    best = max(places, key=lambda place: sum((place / marker).exists() for marker in markers))
-    absent = [marker for marker in markers if not (best / marker).exists()]
-    raise FileNotFoundError(f"missing in {best}: {', '.join(absent)}; {advice}")
+    return sorted(name for name in names if Path(name).suffix.lower() in SUFFIXES and name[0] != ".")
 
 
 def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
@@ -153,10 +159,15 @@ def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
     absent = [name for name in needed if name not in header]
     if absent:
         raise ValueError(f"{path} has no column {', '.join(absent)}; its header is: {', '.join(header) or '(empty)'}")
-    uneven = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
-    if uneven is not None:
-        raise ValueError(f"line {uneven + 1} of {path} has {len(rows[uneven])} fields, the header has {len(header)}")
-    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
+    return as_columns(path, header, rows[1:], 2)
+
+
+def as_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> dict[str, list[str]]:
+    """Rows of a file as columns; line number `first` is that of the first row."""
+    for i, row in enumerate(rows, first):
+        if len(row) != len(header):
+            raise ValueError(f"line {i} of {path} has {len(row)} fields, the header has {len(header)}")
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def as_int(path: Path, name: str, values: Sequence[str], dtype: Any = np.int64) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, find_home, need, read_csv
+from pro2.lab.datasets.base import DataSet, ImageList, as_int, read_csv
 
 _VAL_CENTER, _TEST_CENTER = 1, 2  # as in WILDS, counted from 0
 
@@ -25,11 +25,10 @@ class Camelyon17(DataSet):
     obtain = "pip install wilds, then get_dataset('camelyon17', download=True, root_dir=ROOT)"
     layout = "metadata.csv (patient, node, x_coord, y_coord, tumor, slide, center, split) and patches/patient_*/"
     group = "center"
+    markers, folders = ("metadata.csv",), ("camelyon17_v1.0",)
     published: ClassVar[Mapping[str, int]] = {"train": 302436, "id_val": 33560, "val": 34904, "test": 85054}
     split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
-
-    def home(self, root: Path) -> Path:
-        return find_home(root, ["metadata.csv"], ("camelyon17_v1.0",), f"get it: {self.obtain}")
+    target_splits: ClassVar[Mapping[str, str]] = {"id-test": "id_val", "ood-test": "test"}
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
@@ -48,13 +47,6 @@ class Camelyon17(DataSet):
             "split": _split(as_int(path, "split", rows["split"]), center),
         }
         return ImageList(home, paths, paths, columns)
-
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        return np.flatnonzero(need(columns, "split", self.name) == "train")
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        split = need(columns, "split", self.name)
-        return {"id-test": np.flatnonzero(split == "id_val"), "ood-test": np.flatnonzero(split == "test")}
 
 
 def _split(split: np.ndarray, center: np.ndarray) -> np.ndarray:

@@ -6,13 +6,13 @@ Disambiguate, 2022.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, find_home, need, read_csv, safe_paths
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_columns, as_int, need, read_csv, safe_paths
 from pro2.tables.shifts import group_targets
 
 VARIANTS = {
@@ -42,9 +42,6 @@ class CelebA(DataSet):
         self.label, self.group = VARIANTS[variant]
         self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
 
-    def home(self, root: Path) -> Path:
-        return find_home(root, [], ("celeba",), f"get it from {self.obtain}")
-
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
         attributes, names, values = self._attributes(home)
@@ -62,7 +59,7 @@ class CelebA(DataSet):
             for suffix in (".txt", ".csv"):
                 if (home / folder / f"{stem}{suffix}").is_file():
                     return home / folder / f"{stem}{suffix}"
-        raise FileNotFoundError(f"missing in {home}: {stem}.txt (or .csv); get it from {self.obtain}")
+        raise FileNotFoundError(f"missing in {home}: {stem}.txt (or .csv); get it: {self.obtain}")
 
     def _attributes(self, home: Path) -> tuple[Path, list[str], dict[str, np.ndarray]]:
         path = self._find(home, "list_attr_celeba")
@@ -79,40 +76,35 @@ class CelebA(DataSet):
 
     def _partition(self, home: Path) -> dict[str, int]:
         path = self._find(home, "list_eval_partition")
-        if path.suffix == ".csv":
-            rows = read_csv(path, ["image_id", "partition"])
-            names, parts = rows["image_id"], rows["partition"]
-        else:
-            pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
-            bad = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
-            if bad is not None:
-                raise ValueError(f"line {bad + 1} of {path} is not 'image partition'")
-            names, parts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        return dict(zip(names, as_int(path, "partition", parts).tolist()))
+        header = ["image_id", "partition"]
+        rows = read_csv(path, header) if path.suffix == ".csv" else as_columns(path, header, _fields(path), 1)
+        return dict(zip(rows["image_id"], as_int(path, "partition", rows["partition"]).tolist()))
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Training partition; without a `split` column the first 70% of the rows."""
-        n = len(need(columns, self.label, self.name))
-        return np.flatnonzero(columns["split"] == 0) if "split" in columns else np.arange(int(n * _SOURCE_PART))
+        if "split" in columns:
+            return super().source_rows(columns)
+        return np.arange(int(len(need(columns, self.label, self.name)) * _SOURCE_PART))
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """From the test partition; without a `split` column from the last 30% of the rows."""
         y, group = need(columns, self.label, self.name), need(columns, str(self.group), self.name)
-        last = np.arange(int(len(y) * _SOURCE_PART), len(y))
-        rows = np.flatnonzero(columns["split"] == 2) if "split" in columns else last
-        return group_targets(y, group, rows, self.source_rows(columns))
+        source = self.source_rows(columns)
+        rows = self._rows_of(columns, "test") if "split" in columns else np.arange(len(source), len(y))
+        return group_targets(y, group, rows, source)
 
 
 def _read_official(path: Path) -> dict[str, list[str]]:
     """The txt form: a line with the count, a line of names, then `file  -1  1 ...` padded with spaces."""
-    lines = path.read_text().splitlines()
-    if len(lines) < 2 or not lines[0].strip().isdigit():
-        raise ValueError(f"{path} should begin with the number of images, found {lines[0] if lines else 'nothing'!r}")
-    names = lines[1].split()
-    rows: list[Sequence[str]] = [line.split() for line in lines[2:] if line.strip()]
-    uneven = next((i for i, row in enumerate(rows) if len(row) != len(names) + 1), None)
-    if uneven is not None:
-        raise ValueError(f"line {uneven + 3} of {path} has {len(rows[uneven])} fields, expected {len(names) + 1}")
-    if len(rows) != int(lines[0]):
-        raise ValueError(f"{path} announces {int(lines[0]):,} images and lists {len(rows):,}; the file is cut off")
-    return dict(zip(["image_id", *names], map(list, zip(*rows))))
+    lines = _fields(path)
+    if len(lines) < 2 or len(lines[0]) != 1 or not lines[0][0].isdigit():
+        found = " ".join(lines[0]) if lines else "nothing"
+        raise ValueError(f"{path} should begin with the number of images, found {found!r}")
+    (count,), names, *rows = lines
+    if len(rows) != int(count):
+        raise ValueError(f"{path} announces {int(count):,} images and lists {len(rows):,}; the file is cut off")
+    return as_columns(path, ["image_id", *names], rows, 3)
+
+
+def _fields(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines() if line.strip()]

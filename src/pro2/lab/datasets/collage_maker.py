@@ -7,7 +7,6 @@ from both classes. Teney et al., CVPR 2022; recipe in https://github.com/dteney/
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ import numpy as np
 from pro2.extras import imported
 from pro2.lab.datasets.collages import BLOCKS, SETS
 from pro2.lab.datasets.raw_images import Part, load_cifar10, load_mnist, load_svhn
+from pro2.tables.csv_files import write_rows
 
 CLASSES = {"mnist": (0, 1), "cifar": (1, 9), "fashion": (2, 4), "svhn": (0, 1)}
 STYLES = ("grey16", "rgb64")
@@ -66,7 +66,8 @@ def make_collages(
             n = n_source if split == "source" else n_target
             pool = parts["train" if split == "source" else "test"]
             rows += _write_set(image, work / folder, pool, _choose(pool, split, n, [seed, number]), style)
-        _write_blocks(work / "blocks.csv", rows)
+        with (work / "blocks.csv").open("wb") as file:
+            write_rows(file, ["path", *BLOCKS], rows)
         work.chmod(0o755)
         work.rename(out)
     finally:
@@ -142,10 +143,3 @@ def _write_set(
             codes = [int(parts[block][1][chosen[block][i]]) for block in BLOCKS]
             rows.append([f"{folder.name}/{y}/{number + 1:06d}.png", *codes])
     return rows
-
-
-def _write_blocks(path: Path, rows: list[list[Any]]) -> None:
-    with path.open("w", newline="") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(["path", *BLOCKS])
-        lines.writerows(rows)

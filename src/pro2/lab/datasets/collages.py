@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, find_home, image_names, need, read_csv
+from pro2.lab.datasets.base import DataSet, ImageList, as_int, image_names, read_csv
 
 BLOCKS = ("mnist", "cifar", "fashion", "svhn")
 SETS = {"train-all": "source", **{f"test-{block}": block for block in BLOCKS}}
@@ -29,16 +29,12 @@ class Collages(DataSet):
     )
     layout = "train-all/{0,1}/*.png and test-{mnist,cifar,fashion,svhn}/{0,1}/*.png"
     group = "split"
+    markers = tuple(SETS)
+    folders = (*(f"collages-4blocks-randomOrder{i}-downsampling2" for i in (0, 1)), "collages")
     published: ClassVar[Mapping[str, int]] = {"source": 51200, **dict.fromkeys(BLOCKS, 10240)}
     split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
-
-    def home(self, root: Path) -> Path:
-        folders = (
-            "collages-4blocks-randomOrder0-downsampling2",
-            "collages-4blocks-randomOrder1-downsampling2",
-            "collages",
-        )
-        return find_home(root, list(SETS), folders, f"get it from {self.obtain}")
+    source_split = "source"
+    target_splits: ClassVar[Mapping[str, str]] = {name: name for name in BLOCKS}
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
@@ -51,13 +47,6 @@ class Collages(DataSet):
         columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
         columns |= _block_classes(home / "blocks.csv", paths)
         return ImageList(home, paths, paths, columns)
-
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        return np.flatnonzero(need(columns, "split", self.name) == "source")
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        split = need(columns, "split", self.name)
-        return {block: np.flatnonzero(split == block) for block in BLOCKS}
 
 
 def _block_classes(path: Path, images: Sequence[str]) -> dict[str, np.ndarray]:

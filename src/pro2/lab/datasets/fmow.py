@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, find_home, need, read_csv
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, need, read_csv
 from pro2.tables.shifts import domain_targets
 
 CATEGORIES = tuple(  # in the order of WILDS, so that labels agree
@@ -39,14 +39,11 @@ class FMoW(DataSet):
     obtain = "pip install wilds, then get_dataset('fmow', download=True, root_dir=ROOT)"
     layout = "rgb_metadata.csv, country_code_mapping.csv and images/rgb_img_<row>.png"
     group = "region"
+    markers, folders = ("rgb_metadata.csv", "country_code_mapping.csv"), ("fmow_v1.1", "fmow_v1.0")
     published: ClassVar[Mapping[str, int]] = {
         "train": 76863, "id_val": 11483, "id_test": 11327, "val": 19915, "test": 22108,
     }  # fmt: skip
     split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
-
-    def home(self, root: Path) -> Path:
-        markers = ["rgb_metadata.csv", "country_code_mapping.csv"]
-        return find_home(root, markers, ("fmow_v1.1", "fmow_v1.0"), f"get it: {self.obtain}")
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
@@ -73,17 +70,13 @@ class FMoW(DataSet):
         region = dict(zip(codes["alpha-3"], codes["region"]))
         return np.array([region.get(country) or "Other" for country in countries], dtype=str)
 
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        return np.flatnonzero(need(columns, "split", self.name) == "train")
-
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """`africa` is the paper's target; the other regions, the whole OOD test and the ID test come with it."""
-        split, region = need(columns, "split", self.name), need(columns, "region", self.name)
-        test = np.flatnonzero(split == "test")
-        found = domain_targets(region, test) if len(test) else {}
+        test = self._rows_of(columns, "test")
+        found = domain_targets(need(columns, "region", self.name), test) if len(test) else {}
         by_region = {name.lower(): rows for name, rows in found.items()}
         africa = by_region.pop("africa", test[:0])
-        return {"africa": africa, "id-test": np.flatnonzero(split == "id_test"), "ood-test": test, **by_region}
+        return {"africa": africa, "id-test": self._rows_of(columns, "id_test"), "ood-test": test, **by_region}
 
 
 def _year(path: Path, row: int, timestamp: str) -> int:

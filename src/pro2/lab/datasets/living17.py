@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, find_home, image_names, need
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, image_names, need
 
 # superclass: source subclasses | target subclasses
 SUPERCLASSES = {
@@ -45,11 +45,8 @@ class Living17(DataSet):
     obtain = "https://image-net.org, ILSVRC2012 (train and validation images, sorted into one folder per wnid)"
     layout = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG for 68 wnids"
     group = "wnid"
+    markers, folders = ("train", "val"), ("ILSVRC/Data/CLS-LOC", "ILSVRC2012", "imagenet", "ImageNet")
     published: ClassVar[Mapping[str, int]] = {"id-test": 1700, "ood-test": 1700}
-
-    def home(self, root: Path) -> Path:
-        folders = ("ILSVRC/Data/CLS-LOC", "ILSVRC2012", "imagenet", "ImageNet")
-        return find_home(root, ["train", "val"], folders, f"get it from {self.obtain}")
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import ndtr
 
 from pro2.estimators.moments import SourceMoments
-from pro2.lab.theory.gaussians import gaussian_accuracy, gaussian_head, gaussian_kl
+from pro2.lab.theory.bounds import gaussian_kl
 
 TARGET_POWERS: Mapping[str, float] = MappingProxyType({"id": 1.0, "near": 0.25, "far": -1.0})
 Seed = int | np.random.Generator | None
@@ -78,18 +79,15 @@ class Shog:
 
     def head(self, domain: str) -> tuple[np.ndarray, float]:
         """Bayes-optimal head of a domain: coef (D,) = S^-1 (m1 - m0), and its intercept."""
-        return gaussian_head(self.means, self.covariance(domain))
+        low, high = self.means
+        coef = np.linalg.solve(self.covariance(domain), high - low)
+        return coef, -float(np.sum(coef * (0.5 * (low + high))))
 
     def accuracy(self, domain: str, coef: np.ndarray, intercept: float = 0.0) -> float:
         """Exact accuracy on a domain of the head x'coef + intercept, no sampling."""
-        return gaussian_accuracy(self.means, self.covariance(domain), np.asarray(coef, dtype=float), intercept)
-
-    def best_accuracy(self, domain: str, components: np.ndarray | None = None) -> float:
-        """Accuracy of the best head of a domain, within the span of `components` (d, D) rows when given."""
-        if components is None:
-            return self.accuracy(domain, *self.head(domain))
-        means, cov = self.means @ components.T, components @ self.covariance(domain) @ components.T
-        return gaussian_accuracy(means, cov, *gaussian_head(means, cov))
+        spread = float(np.sqrt(coef @ self.covariance(domain) @ coef))
+        low, high = self.means @ coef + intercept
+        return 0.5 if spread == 0 else float(ndtr(-low / spread) + ndtr(high / spread)) / 2
 
     def kl(self, domain: str) -> float:
         """KL(source || domain) of the joint law of (x, y), in nats; exact.

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, find_home, need, read_csv, safe_paths
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, need, read_csv, safe_paths
 from pro2.tables.shifts import group_targets
 
 
@@ -24,12 +24,9 @@ class Waterbirds(DataSet):
     obtain = "https://nlp.stanford.edu/data/dro/waterbird_complete95_forest2water2.tar.gz (unpack it)"
     layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder for each species"
     group = "place"
+    markers, folders = ("metadata.csv",), ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
     published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
     split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
-
-    def home(self, root: Path) -> Path:
-        folders = ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
-        return find_home(root, ["metadata.csv"], folders, f"get it from {self.obtain}")
 
     def load(self, root: Path) -> ImageList:
         home = self.home(root)
@@ -39,10 +36,6 @@ class Waterbirds(DataSet):
         columns = {name: as_int(path, name, rows[name], np.int8) for name in ("y", "place", "split")}
         return ImageList(home, paths, paths, columns)
 
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        return np.flatnonzero(need(columns, "split", self.name) == 0)
-
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         y, place = need(columns, "y", self.name), need(columns, "place", self.name)
-        test = np.flatnonzero(need(columns, "split", self.name) == 2)
-        return group_targets(y, place, test, self.source_rows(columns))
+        return group_targets(y, place, self._rows_of(columns, "test"), self.source_rows(columns))

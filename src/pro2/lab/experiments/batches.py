@@ -46,8 +46,9 @@ def _columns(batch: Batch, values: Measures) -> dict[str, list[Any]]:
 
 def measure_nullspace(problem: Problem, batch: Batch, features: list[Features], settings: list[Setting]) -> Measures:
     """How much of the best head on the target lies outside the span of the first d features."""
-    head, sizes = problem.best_direction(batch.target), [s.n_features or 0 for s in settings]
-    return {"nullspace_norm": np.stack([f.nullspace_norms(head, sizes) for f in features])}
+    head, at = problem.best_direction(batch.target), [(s.n_features or 0) - 1 for s in settings]
+    norms = [nullspace_norm(f.components, head * f.scale)[at] for f in features]  # type: ignore[arg-type]
+    return {"nullspace_norm": np.stack(norms)}
 
 
 def measure_picture(problem: Problem, batch: Batch, features: list[Features], settings: list[Setting]) -> Measures:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -68,66 +68,59 @@ class LocalEngine:
         self.n_workers = n_workers or available_cores()
         self._compiled = compiled and kernels.available("numba")
         self._problems = problems
-        self._prepared: OrderedDict[Any, Future[Any]] = OrderedDict()
+        self._prepared: dict[Any, Any] = {}
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
         source, waiting = iter(batches), deque[Batch]()
         with threadpool_limits(1), ThreadPoolExecutor(self.n_workers) as pool:
-            running: set[Future[Outcome]] = set()
+            running: dict[Future[Outcome], set[Any]] = {}  # and the fits on source that each has to make first
             try:
                 while True:
-                    while len(running) <= self.n_workers and (batch := self._next(waiting, source)) is not None:
-                        args = (batch, self._problems[batch.data], self._reserve(batch), self._compiled)
-                        running.add(pool.submit(execute, *args))
+                    while len(running) <= self.n_workers and (batch := _next(waiting, source, running)) is not None:
+                        args = (batch, self._problems[batch.data], partial(self._fits, batch), self._compiled)
+                        running[pool.submit(execute, *args)] = _places(batch) - self._prepared.keys()
                     if not running:
                         return
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in done)
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        del running[future]
+                        yield future.result()
             finally:
                 for future in running:
                     future.cancel()
 
-    def _next(self, waiting: deque[Batch], source: Iterator[Batch]) -> Batch | None:
-        """The first batch whose fits on source no other batch is making just now; those that must wait, wait here."""
-        for i, batch in enumerate(waiting):
-            if self._is_free(batch):
-                del waiting[i]
-                return batch
-        for batch in islice(source, _AHEAD - len(waiting)):
-            if self._is_free(batch):
-                return batch
-            waiting.append(batch)
-        return None
-
-    def _is_free(self, batch: Batch) -> bool:
-        found = (self._prepared.get((batch.data, key)) for key in prepared_keys(batch))
-        return all(future is None or future.done() for future in found)
-
-    def _reserve(self, batch: Batch) -> Callable[[], dict[Any, Any]]:
-        """What gives the batch its fits on source; those that nobody has made yet are this batch's to make."""
-        mine, futures = [], {}
+    def _fits(self, batch: Batch) -> dict[Any, Any]:
+        """The fits on source of a batch; those that nobody has made yet are made here, and by nobody else meanwhile."""
+        found = {}
         for key in prepared_keys(batch):
-            if (batch.data, key) not in self._prepared:
-                self._prepared[batch.data, key] = Future()
-                mine.append(key)
-            futures[key] = self._prepared[batch.data, key]
-        ended = [key for key, future in self._prepared.items() if future.done()]
-        for old in ended[: max(0, len(self._prepared) - max(_KEPT, 2 * len(futures)))]:
-            del self._prepared[old]  # batches come method by method: the oldest is not needed again
-        return partial(self._fulfil, batch.data, mine, futures)
-
-    def _fulfil(self, data: str, mine: list[Any], futures: dict[Any, Future[Any]]) -> dict[Any, Any]:
-        try:
-            for key in mine:
-                futures[key].set_result(prepare_method(self._problems[data], key))
-        finally:
-            for key in mine:
-                if not futures[key].done():  # a failure is not kept: the next batch tries again
-                    self._prepared.pop((data, key), None)
-        return {key: future.result() for key, future in futures.items()}
+            fit = self._prepared.get((batch.data, key))
+            found[key] = prepare_method(self._problems[batch.data], key) if fit is None else fit
+            self._prepared[batch.data, key] = found[key]
+        # batches come method by method: the oldest is not needed again
+        for old in list(self._prepared)[: -max(_KEPT, 2 * len(found))]:
+            self._prepared.pop(old, None)
+        return found
 
     def close(self) -> None:
         self._prepared.clear()
+
+
+def _places(batch: Batch) -> set[Any]:
+    """What a batch needs: fits on source, each with the name of its data."""
+    return {(batch.data, key) for key in prepared_keys(batch)}
+
+
+def _next(waiting: deque[Batch], source: Iterator[Batch], running: Mapping[Any, set[Any]]) -> Batch | None:
+    """The first batch that needs no fit which is being made just now; those that do wait here."""
+    making = set().union(*running.values())
+    for i, batch in enumerate(waiting):
+        if making.isdisjoint(_places(batch)):
+            del waiting[i]
+            return batch
+    for batch in islice(source, _AHEAD - len(waiting)):
+        if making.isdisjoint(_places(batch)):
+            return batch
+        waiting.append(batch)
+    return None
 
 
 class RayEngine:

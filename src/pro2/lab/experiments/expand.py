@@ -2,15 +2,13 @@
 
 A key is a hash of everything that changes a result (content of the data, rows, method, parameters, seed, the code that
 runs) and of nothing else: names, file paths, the selection rule and the order of the plan are not in it. The code is in
-it as its recipe, a hash of the source of every module that a run executes, found by following imports: a changed solver
-never meets the results of the old one, and nobody has to remember to say so.
+it as its recipe, a hash of the source of every module in the rooms that compute: a changed solver never meets the
+results of the old one, and nobody has to remember to say so.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -19,16 +17,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pro2
 from pro2.lab.experiments.methods import all_parameters, find_method
 from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch, Setting, Skip
 
 MOST_RUNS = 2_000_000  # their keys alone take a few hundred megabytes
-START = "pro2.lab.experiments.batches"
-# Modules that a run imports but that cannot change its numbers: how models and tables are kept in files.
-APART = ("pro2.atomic", "pro2.tables.", "pro2.estimators.files", "pro2.estimators.state", "pro2.estimators.tensors")
-NEEDED = ("pro2.tables.shifts",)
+ROOMS = ("linalg", "estimators", "lab/baselines", "lab/theory", "lab/experiments")
+ALSO = ("tables/shifts.py", "lab/datasets/shog.py")  # draws and made data
+# Modules that cannot change a number: how models and results are kept in files.
+APART = ("pro2.estimators.files", "pro2.estimators.state", "pro2.estimators.tensors", "pro2.lab.experiments.results",
+         "pro2.lab.experiments.view", "pro2.lab.experiments.presets.__init__")  # fmt: skip
 
 
 def expand(plan: Plan, problems: Mapping[str, Problem]) -> tuple[list[Batch], list[Skip]]:
@@ -114,22 +114,11 @@ def _curve(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 def _with_keys(batch: Batch, settings: tuple[Setting, ...], problem: Problem) -> Batch:
     trained = find_method(batch.method).is_trained(batch.method.params)
     size = max((s.n_features or 0 for s in settings), default=0) if trained else 0
-    what = {
-        "recipe": recipe(),
-        "measure": batch.measure,
-        "data": problem.digest,
-        "target": problem.target_digest(batch.target),
-        "shots": batch.shots,
-        "n_val": batch.n_val,
-        "min_test": batch.min_test,
-        "support": batch.support,
-        "method": batch.method.method,
-        "untuned": batch.method.untuned,
-        "starts": batch.method.starts,
-        "size": size,
-        "params": all_parameters(batch.method),
-    }
-    base = _canonical(what)
+    cell = {name: getattr(batch, name) for name in ("measure", "shots", "n_val", "min_test", "support")}
+    method = {name: getattr(batch.method, name) for name in ("method", "untuned", "starts")}
+    rows = {"data": problem.digest, "target": problem.target_digest(batch.target)}
+    more = {"recipe": recipe(), "size": size, "params": all_parameters(batch.method)}
+    base = _canonical({**cell, **method, **rows, **more})
     heads = [base + b"seed %d " % seed for seed in batch.seeds]
     tails = [_canonical([s.n_features, s.l2, s.params]) for s in settings]
     keys = tuple(tuple(hashlib.sha256(head + tail).hexdigest()[:32] for tail in tails) for head in heads)
@@ -144,48 +133,14 @@ def _canonical(value: Any) -> bytes:
 def recipe() -> str:
     """Sixteen hexadecimal digits; the same for the same code."""
     state = hashlib.sha256()
-    for name, path in sorted(modules(START).items()):
+    for name, path in sorted(modules().items()):
         state.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()[:16]
 
 
-def modules(start: str) -> dict[str, Path]:
-    """Names and files of all modules of this package that `start` imports, itself included, at whatever depth."""
-    found: dict[str, Path] = {}
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name in found or (name.startswith(APART) and name not in NEEDED):
-            continue
-        path = _file_of(name)
-        if path is not None:
-            found[name] = path
-            waiting += _imports(path)
-    return found
-
-
-def _parsed(code: bytes) -> ast.Module:
-    """Python 3.11 may fail while another thread, of Ray's for instance, formats a traceback: then once more."""
-    try:
-        return ast.parse(code)
-    except SystemError:
-        return ast.parse(code)
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Names that a file imports, also inside functions; a name may be a module or something in one."""
-    for node in ast.walk(_parsed(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("pro2."))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pro2"):
-            yield str(node.module)
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _file_of(name: str) -> Path | None:
-    parent = name.rpartition(".")[0]
-    folder = importlib.util.find_spec(parent) if parent else None
-    if parent and (folder is None or folder.submodule_search_locations is None):
-        return None  # a name inside a module
-    spec = importlib.util.find_spec(name)
-    return Path(spec.origin) if spec is not None and spec.origin else None
+def modules() -> dict[str, Path]:
+    """Names and files of the modules that compute: all of the numerical rooms, whoever imports them."""
+    home = Path(pro2.__file__).parent
+    files = [file for room in ROOMS for file in (home / room).rglob("*.py")] + [home / name for name in ALSO]
+    names = {".".join(("pro2", *file.relative_to(home).with_suffix("").parts)): file for file in files}
+    return {name.removesuffix(".__init__"): file for name, file in names.items() if name not in APART}

@@ -10,6 +10,7 @@ from pro2.lab.experiments.probes import grid_axes
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.results import ResultStore
 from pro2.lab.experiments.runs import Batch, missing, sub_batch
+from pro2.linalg.losses import n_scores
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EVALUATION = 2**18 * 4 * 6  # one chunk of logits in float32 and what is made from it
@@ -25,29 +26,23 @@ def parse_memory(text: str) -> int:
 
 def batch_bytes(batch: Batch, problem: Problem) -> int:
     """Peak of one batch beyond the data itself: draws, Gram matrices, heads, logits, and its features."""
-    return len(batch.seeds) * _seed_bytes(batch, problem) + _EVALUATION + _basis_bytes(batch, problem)
+    fixed, each = _needs(batch, problem)
+    return fixed + len(batch.seeds) * each
 
 
-def _seed_bytes(batch: Batch, problem: Problem) -> int:
-    """Each seed holds its few rows (raw and projected), Gram matrices of one size with all penalties, and heads."""
-    M, D = batch.shots * problem.n_classes, problem.width
-    K = 1 if problem.n_classes == 2 else problem.n_classes
-    _, l2 = grid_axes(batch.settings)
+def _needs(batch: Batch, problem: Problem) -> tuple[int, int]:
+    """Bytes that a batch takes once, and for each of its seeds."""
+    M, D, K = batch.shots * problem.n_classes, problem.width, n_scores(problem.n_classes)
     # Newton and leave-one-out keep about eight M x M matrices per penalty; softmax keeps one per class.
-    systems = 8 * len(l2) * (M * M + M * min(M, D)) * max(1, K // 2) if batch.measure == "accuracy" else 0
-    return 8 * (4 * M * D + systems + 4 * len(batch.settings) * K * D)
-
-
-def _basis_bytes(batch: Batch, problem: Problem) -> int:
-    D = problem.width
-    own = max((s.n_features or D for s in batch.settings), default=D) * D * 8
-    fitting = 6 * D * D * 8 + len(problem.source) * D * 8
+    n_systems = 8 * len(grid_axes(batch.settings)[1]) * max(1, K // 2) if batch.measure == "accuracy" else 0
+    each = 8 * (4 * M * D + n_systems * (M * M + M * min(M, D)) + 4 * len(batch.settings) * K * D)
+    size = max((s.n_features or D for s in batch.settings), default=D)
     n_fits = len(prepared_keys(batch))
     if n_fits > 1:
-        return own * n_fits
-    # the pool of the target on those features, in float32, for as long as batches of the target come
-    pool = 4 * len(problem.targets[batch.target]) * own // (8 * D)
-    return own + fitting + pool
+        return _EVALUATION + 8 * size * D * n_fits, each
+    # the fit, and the pool of the target on its features, in float32, for as long as batches of the target come
+    fitting, pool = 8 * D * (6 * D + len(problem.source)), 4 * len(problem.targets[batch.target]) * size
+    return _EVALUATION + 8 * size * D + fitting + pool, each
 
 
 def data_bytes(problems: Mapping[str, Problem]) -> int:
@@ -59,8 +54,8 @@ def data_bytes(problems: Mapping[str, Problem]) -> int:
 
 def split(batch: Batch, problem: Problem, limit: int) -> Iterable[Batch]:
     """Parts of a batch that each fit into `limit` bytes: fewer seeds at a time, at least one."""
-    fixed = _EVALUATION + _basis_bytes(batch, problem)
-    n = max(1, int((limit - fixed) // _seed_bytes(batch, problem)))
+    fixed, each = _needs(batch, problem)
+    n = max(1, (limit - fixed) // each)
     for i in range(0, len(batch.seeds), n):
         yield sub_batch(batch, range(i, min(i + n, len(batch.seeds))), range(len(batch.settings)))
 
@@ -83,7 +78,7 @@ def guess_seconds(batches: Iterable[Batch], problems: Mapping[str, Problem]) -> 
     for batch in batches:
         problem = problems[batch.data]
         M, n = batch.shots * problem.n_classes, len(problem.targets[batch.target])
-        K = 1 if problem.n_classes == 2 else problem.n_classes
+        K = n_scores(problem.n_classes)
         newton = 40.0 * M**3 * max(1, K / 4)
         evaluation = 2.0 * n * problem.width * K
         total += batch.n_runs * (newton + evaluation) / 2e10 + 2e-5 * batch.n_runs + 5e-3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -73,16 +73,17 @@ class Method:
         return False
 
     def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
-        """What has to be fitted on source before a batch can run."""
-        return list(dict.fromkeys(key for row in self._keys(batch) for key in row))
+        """What has to be fitted on source before a batch can run, each once."""
+        return list(dict.fromkeys(key for _, keys in self.groups(batch) for key in keys))
 
-    def _keys(self, batch: Batch) -> list[list[PreparedKey]]:
-        """One per seed and setting."""
+    def groups(self, batch: Batch) -> Iterator[tuple[list[int], list[PreparedKey]]]:
+        """Settings that share their fits on source, and those fits: one for all seeds, or one for each."""
         # chance has a number, else the same run would give another result when it is done again
         chance = "random_state" in self.parameters() and "random_state" not in dict(batch.method.params)
         starts = [seed % batch.method.starts if chance else None for seed in batch.seeds]
-        points = [tuple(sorted({**dict(batch.method.params), **dict(s.params)}.items())) for s in batch.settings]
-        return [[PreparedKey(self.name, True, point, start, 0) for point in points] for start in starts]
+        for j, setting in enumerate(batch.settings):
+            params = _params(batch, setting)
+            yield [j], [PreparedKey(self.name, True, params, start, 0) for start in starts]
 
     def prepare(self, problem: Problem, key: PreparedKey) -> Any:
         """The fit on source that a key names."""
@@ -94,11 +95,12 @@ class Method:
     def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
         """What the runs of a batch measure, each (S, G)."""
         heads = [
-            [prepared[key].adapt(problem.X[few], problem.y[few]) for key in row]
-            for few, row in zip(draws.few, self._keys(batch))
+            [prepared[key].adapt(problem.X[few], problem.y[few]) for few, key in zip(draws.few, keys)]
+            for _, keys in self.groups(batch)
         ]
         coef, intercept = (
-            np.stack([[getattr(head, name) for head in row] for row in heads]) for name in ("coef_", "intercept_")
+            np.stack([[getattr(head, name) for head in each] for each in zip(*heads)])
+            for name in ("coef_", "intercept_")
         )
         space = _whole(problem, batch.target, heads[0][0].unit_rows_, len(batch.settings))
         return evaluate(problem, batch.target, draws, [space], coef, intercept)
@@ -122,15 +124,10 @@ class FeatureMethod(Method):
     def is_trained(self, params: Params) -> bool:
         return self.name in ("pro2-nc", "teney") or dict(params).get("solver") == "adamw"
 
-    def prepared_keys(self, batch: Batch) -> list[PreparedKey]:
-        return list(dict.fromkeys(key for _, keys in self._groups(batch) for key in keys))
-
-    def _groups(self, batch: Batch) -> Iterator[tuple[list[int], list[PreparedKey]]]:
-        """Settings that share their features, and the fits that give those: one, or one for each seed."""
+    def groups(self, batch: Batch) -> Iterator[tuple[list[int], list[PreparedKey]]]:
         groups: dict[tuple[Params, int], list[int]] = {}
         for j, setting in enumerate(batch.settings):
-            given = {**dict(batch.method.params), **dict(setting.params)}
-            own = tuple(sorted((k, v) for k, v in given.items() if k not in PROBE_DEFAULTS))
+            own = tuple((k, v) for k, v in _params(batch, setting) if k not in PROBE_DEFAULTS)
             groups.setdefault((own, self._size(batch, setting, own)), []).append(j)
         for (params, size), at in groups.items():
             starts = self._starts(batch, params)
@@ -140,11 +137,7 @@ class FeatureMethod(Method):
         """Features to fit: as many as the batch uses, where the first of them do not depend on how many there are."""
         if not self.is_trained(params):
             return max((s.n_features or 0 for s in batch.settings), default=0)
-        return batch.size if self._nested else setting.n_features or 0
-
-    @property
-    def _nested(self) -> bool:
-        return getattr(ESTIMATORS[self.name], "nested", True)
+        return batch.size if _is_nested(self.name) else setting.n_features or 0
 
     def _starts(self, batch: Batch, params: Params) -> Sequence[int | None]:
         if self.name == "random":
@@ -155,7 +148,7 @@ class FeatureMethod(Method):
         return starts if len(set(starts)) > 1 else starts[:1]
 
     def prepare(self, problem: Problem, key: PreparedKey) -> Features:
-        if not (self.is_trained(key.params) and self._nested):
+        if not (self.is_trained(key.params) and _is_nested(self.name)):
             return self._fit(problem, key)
         # a basis of 1,024 directions trains for a minute or more, and several plans of a suite compare with it
         place = (problem.digest, problem.device, key)
@@ -179,14 +172,12 @@ class FeatureMethod(Method):
         return Features(source.mean, source.sd, rows, source.unit)
 
     def measure(self, problem: Problem, batch: Batch, draws: Draws, prepared: Mapping[PreparedKey, Any]) -> Measures:
-        return self.measure_features(
-            batch, prepared, lambda features, settings: self._measure(problem, batch, draws, features, settings)
-        )
+        return self.measure_features(batch, prepared, partial(self._measure, problem, batch, draws))
 
     def measure_features(self, batch: Batch, prepared: Mapping[PreparedKey, Any], part: FeatureMeasure) -> Measures:
         """What a function finds of features (one for all seeds, or one for each) and the settings that use them."""
         out: Measures = {}
-        for at, keys in self._groups(batch):
+        for at, keys in self.groups(batch):
             for name, values in part([prepared[key] for key in keys], [batch.settings[j] for j in at]).items():
                 dtype = np.result_type(values, np.float64)  # numbers, or the text of a picture
                 out.setdefault(name, np.full((len(batch.seeds), len(batch.settings)), np.nan, dtype))[:, at] = values
@@ -205,6 +196,14 @@ class FeatureMethod(Method):
         else:
             spaces = _prefixes(problem, batch.target, features[0], settings)
         return {**evaluate(problem, batch.target, draws, spaces, coef, intercept), "support_loss": support}
+
+
+def _is_nested(name: str) -> bool:
+    return getattr(ESTIMATORS[name], "nested", True)
+
+
+def _params(batch: Batch, setting: Setting) -> Params:
+    return tuple(sorted({**dict(batch.method.params), **dict(setting.params)}.items()))
 
 
 def _projected(problem: Problem, params: dict[str, Any], start: int | None, size: int) -> Features:

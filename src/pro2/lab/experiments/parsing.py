@@ -6,8 +6,9 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,8 @@ from pro2.lab.experiments.reading import read_plain
 STANDARD = Path(__file__).parent / "presets" / "data" / "standard.toml"
 MOST_SEEDS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}")
+
+Reader = Callable[[Any, str], Any]  # of a value and its place: the value as a plan holds it, or an error
 
 
 def load_plan(path: str | Path) -> Plan | Suite:
@@ -30,75 +33,59 @@ def parse_plan(values: Any, where: str = "plan") -> Plan | Suite:
     Unknown keys, wrong types and impossible combinations raise `ValueError` and name the key.
     """
     entries = _table(values, where)
-    if "plans" in entries:
-        return _suite(entries, where)
-    _known(entries, Plan, where)
-    entries["data"] = tuple(_data(v, f"{where}: data[{i}]") for i, v in enumerate(_list(entries, "data", where)))
-    methods = _list(entries, "methods", where)
-    entries["methods"] = tuple(_method(v, f"{where}: methods[{i}]") for i, v in enumerate(methods))
-    if "seeds" in entries:
-        entries["seeds"] = seed_list(entries["seeds"], where)
-    _grids(entries, where)
-    entries["measures"] = tuple(entries.get("measures", ("accuracy",)))
-    plan = Plan(**{"name": "", **entries})
+    cls, needed = (Suite, ["name"]) if "plans" in entries else (Plan, ["name", "data", "methods"])
+    # what is absent is told like what is empty
+    plan: Plan | Suite = cls(**_read(cls, entries | {key: entries.get(key) for key in needed}, where))
+    if isinstance(plan, Suite):
+        return plan
     _check_plan(plan, where)
     return plan
 
 
 def override(plan: Plan, **changes: Any) -> Plan:
     """A copy with some fields replaced (``None`` leaves a field as it is), checked again."""
-    changed = replace(plan, **{k: v for k, v in changes.items() if v is not None})
-    _check_plan(changed, plan.name)
+    changed = parse_plan({**plan.to_dict(), **{k: v for k, v in changes.items() if v is not None}}, plan.name)
+    assert isinstance(changed, Plan)
     return changed
 
 
-def seed_list(value: Any, where: str = "plan") -> tuple[int, ...]:
-    """Seeds of a count or of a list."""
-    n = value if is_count(value) else len(value) if isinstance(value, list) else 0
-    _check(n <= MOST_SEEDS, f"{where}.seeds", n, f"at most {MOST_SEEDS} seeds")
-    if is_count(value):
-        return tuple(range(value))
-    ok = isinstance(value, list) and value and all(isinstance(s, int) and 0 <= s < 2**31 for s in value)
-    expected = "a count of at least 1, or a list of different seeds"
-    _check(bool(ok) and len(set(value)) == len(value), f"{where}.seeds", value, expected)
-    return tuple(value)
+def _read(cls: type, entries: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values of the fields of a plan, a suite or an entry: a key means the same, and is read alike, in all of them."""
+    defaults = {f.name: f.default for f in fields(cls)}
+    for key in entries:
+        if key not in defaults:
+            hint = suggest(key, defaults) or f"; known keys: {', '.join(defaults)}"
+            raise ValueError(f"{where}: unknown key {key!r}{hint}")
+    given = {key: value for key, value in entries.items() if not (value is None and defaults[key] is None)}
+    return {key: _READERS.get(key, partial(_checked, key))(value, f"{where}.{key}") for key, value in given.items()}
 
 
-def _suite(entries: dict[str, Any], where: str) -> Suite:
-    _known(entries, Suite, where)
-    plans = _list(entries, "plans", where)
-    _check(all(isinstance(p, str) for p in plans), f"{where}.plans", plans, "names of presets or paths of plan files")
-    _check_name(entries.get("name"), where)
-    return Suite(**{**entries, "plans": tuple(plans)})
+def _checked(key: str, value: Any, where: str) -> Any:
+    """A value, or a list of different values, that the rule of its key allows."""
+    values = tuple(value) if key in _LISTS and isinstance(value, list | tuple) else (value,)
+    _check(len(values) > 0, where, value, "at least one value")
+    for each in values:
+        if key in _CHOICES:
+            allowed = _CHOICES[key]
+            _check(each in allowed, where, each, " or ".join(map(repr, allowed)) + suggest(each, allowed))
+        else:
+            _check(_RULES[key][0](each), where, value, _RULES[key][1])
+    _check(len(set(values)) == len(values), where, value, "each value once")
+    values = tuple(map(float, values)) if key == "l2" else values
+    return values if key in _LISTS else value
 
 
 def _data(values: Any, where: str) -> DataSpec:
-    entries = _standard(values, where)
-    _known(entries, DataSpec, where)
-    entries["targets"] = tuple((str(k), v) for k, v in _table(entries.get("targets", {}), f"{where}.targets").items())
-    entries["params"] = _pairs(entries.get("params", {}), f"{where}.params")
-    texts = {**{k: v for k, v in entries.items() if k not in ("targets", "params", "validation", "optional")},
-             **{f"targets.{k}": v for k, v in entries["targets"]}}  # fmt: skip
-    for key, value in texts.items():
-        _check(value is None or isinstance(value, str), f"{where}.{key}", value, "text")
-    _check(
-        isinstance(entries.get("optional", False), bool), f"{where}.optional", entries.get("optional"), "true, false"
-    )
-    spec = DataSpec(**{"name": "", **entries})
-    _check_name(spec.name, where)
-    _check_rows(spec, f"{where} ({spec.name})")
-    return spec
-
-
-def _standard(values: Any, where: str) -> dict[str, Any]:
     """A data entry: a table of keys, the name of a standard entry, or ``use = NAME`` with keys that replace its own."""
     entries = _table({"use": values} if isinstance(values, str) else values, where)
-    if "use" not in entries:
-        return entries
-    name = entries.pop("use")
-    known = {entry["name"]: entry for entry in tomllib.loads(STANDARD.read_text(encoding="utf-8"))["data"]}
-    _check(isinstance(name, str) and name in known, where, name, f"one of {', '.join(known)}{suggest(name, known)}")
-    return {**known[name], **entries}
+    if "use" in entries:
+        name = entries.pop("use")
+        known = {entry["name"]: entry for entry in tomllib.loads(STANDARD.read_text(encoding="utf-8"))["data"]}
+        _check(isinstance(name, str) and name in known, where, name, f"one of {', '.join(known)}{suggest(name, known)}")
+        entries = {**known[name], **entries}
+    spec = DataSpec(**_read(DataSpec, entries | {"name": entries.get("name")}, where))
+    _check_rows(spec, f"{where} ({spec.name})")
+    return spec
 
 
 def _check_rows(spec: DataSpec, where: str) -> None:
@@ -118,104 +105,59 @@ def _check_rows(spec: DataSpec, where: str) -> None:
 
 
 def _method(values: Any, where: str) -> MethodSpec:
-    entries = _table({"method": values} if isinstance(values, str) else values, where)
-    _known(entries, MethodSpec, where)
-    if not isinstance(entries.get("method"), str):
+    given = _read(MethodSpec, _table({"method": values} if isinstance(values, str) else values, where), where)
+    if "method" not in given:
         raise ValueError(f'{where} has no `method`; name one, e.g. method = "pro2"')
-    entries.setdefault("name", entries["method"])
-    entries.setdefault("title", entries["name"])
-    _check_name(entries["name"], where)
-    entries["params"] = _pairs(entries.get("params", {}), f"{where}.params")
-    grid = _table(entries.get("grid", {}), f"{where}.grid")
-    for key, choices in grid.items():
-        _check(isinstance(choices, list) and bool(choices), f"{where}.grid.{key}", choices, "a list of values")
-    entries["grid"] = tuple((k, tuple(v)) for k, v in sorted(grid.items()))
-    _grids(entries, where)
-    _check(isinstance(entries["title"], str), f"{where}.title", entries["title"], "text")
-    _check(is_count(entries.get("starts", 1)), f"{where}.starts", entries.get("starts"), "at least 1")
-    _check(isinstance(entries.get("untuned", False), bool), f"{where}.untuned", entries.get("untuned"), "true or false")
-    return MethodSpec(**entries)
-
-
-def _grids(entries: dict[str, Any], where: str) -> None:
-    for key in ("n_features", "l2", "shots"):
-        if entries.get(key) is not None:
-            values = entries[key] if isinstance(entries[key], list | tuple) else [entries[key]]
-            _check(len(values) > 0, f"{where}.{key}", values, "at least one value")
-            _check(len(set(values)) == len(values), f"{where}.{key}", values, "each value once")
-            entries[key] = tuple(values)
-    for d in entries.get("n_features") or ():
-        _check(d == "all" or is_count(d), f"{where}.n_features", d, 'whole numbers of at least 1, or "all"')
-    for v in entries.get("l2") or ():
-        ok = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) and v > 0
-        _check(ok, f"{where}.l2", v, "finite numbers above 0")
-    if entries.get("l2"):
-        entries["l2"] = tuple(float(v) for v in entries["l2"])
+    name = given.setdefault("name", _checked("name", given["method"], f"{where}.name"))
+    return MethodSpec(**{"title": name, **given})
 
 
 def _check_plan(plan: Plan, where: str) -> None:
-    _check_name(plan.name, where)
-    for key in ("title", "description"):
-        _check(isinstance(getattr(plan, key), str), f"{where}.{key}", getattr(plan, key), "text")
-    _check(all(is_count(s) for s in plan.shots), f"{where}.shots", list(plan.shots), "whole numbers of at least 1")
-    _check(is_count(plan.min_test), f"{where}.min_test", plan.min_test, "test rows per label, at least 1")
-    _check_choices(plan, where)
-    _check_validation(plan, where)
-    for key, names in (("data", [d.name for d in plan.data]), ("methods", [m.name for m in plan.methods])):
-        doubled = sorted({n for n in names if names.count(n) > 1})
-        if doubled:
-            raise ValueError(f"{where}: {key} named {', '.join(doubled)} twice; give each entry its own `name`")
-    names = [m.name for m in plan.methods]
-    if plan.baseline is not None:
-        _check(plan.baseline in names, f"{where}.baseline", plan.baseline, "one of the methods: " + ", ".join(names))
-
-
-def _check_choices(plan: Plan, where: str) -> None:
-    rules = [m.selection for m in plan.methods if m.selection is not None]
-    for key, allowed, found in (
-        ("selection", get_args(Selection), [plan.selection, *rules]),
-        ("measures", get_args(Measure), plan.measures),
-        ("short", ("skip", "take"), [plan.short]),
-        ("compare", ("methods", "data"), [plan.compare]),
-    ):
-        for value in found:
-            _check(value in allowed, f"{where}.{key}", value, " or ".join(map(repr, allowed)) + suggest(value, allowed))
-
-
-def _check_validation(plan: Plan, where: str) -> None:
-    held_out = {f"{where}.validation": plan.validation}
-    held_out.update({f"{where}: data {d.name}.validation": d.validation for d in plan.data if d.validation is not None})
-    for key, n in held_out.items():
-        _check(is_count(n) or (n == 0 and not isinstance(n, bool)), key, n, "rows per label, 0 or more")
-    needed = "validation" in (plan.selection, *(m.selection for m in plan.methods))
-    if needed and 0 in [plan.n_validation(d) for d in plan.data]:
+    """What one key alone cannot say."""
+    rules = (plan.selection, *(m.selection for m in plan.methods))
+    if "validation" in rules and 0 in [plan.n_validation(d) for d in plan.data]:
         raise ValueError(
             f'{where}: selection = "validation" needs held-out rows; set validation to a number of rows per '
             'label, or choose selection = "support" (only the few labels) or "oracle"'
         )
+    for key, names in (("data", [d.name for d in plan.data]), ("methods", [m.name for m in plan.methods])):
+        doubled = sorted({n for n in names if names.count(n) > 1})
+        if doubled:
+            raise ValueError(f"{where}: {key} named {', '.join(doubled)} twice; give each entry its own `name`")
+    if plan.baseline is not None:
+        _check(plan.baseline in names, f"{where}.baseline", plan.baseline, "one of the methods: " + ", ".join(names))
 
 
-def _known(entries: Mapping[str, Any], cls: type, where: str) -> None:
-    names = [f.name for f in fields(cls)]
-    for key in entries:
-        if key not in names:
-            hint = suggest(key, names) or f"; known keys: {', '.join(names)}"
-            raise ValueError(f"{where}: unknown key {key!r}{hint}")
+def _entries(read: Reader, values: Any, where: str) -> tuple[Any, ...]:
+    place, _, key = where.rpartition(".")
+    _check(isinstance(values, list) and len(values) > 0, where, values, f"at least one [[{key}]] entry")
+    return tuple(read(value, f"{place}: {key}[{i}]") for i, value in enumerate(values))
 
 
-def _table(values: Any, where: str) -> dict[str, Any]:
-    _check(isinstance(values, Mapping), where, values, "a table of keys and values")
-    return dict(values)
-
-
-def _list(entries: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    values: Any = entries.get(key)
-    _check(isinstance(values, list) and len(values) > 0, f"{where}.{key}", values, f"at least one [[{key}]] entry")
-    return values
+def _seeds(value: Any, where: str) -> tuple[int, ...]:
+    """Of a count or of a list."""
+    values = list(value) if isinstance(value, list | tuple) else []
+    n = value if _is_count(value) else len(values)
+    _check(n <= MOST_SEEDS, where, n, f"at most {MOST_SEEDS} seeds")
+    if _is_count(value):
+        return tuple(range(value))
+    ok = len(values) > 0 and all(isinstance(s, int) and 0 <= s < 2**31 for s in values)
+    _check(ok and len(set(values)) == n, where, value, "a count of at least 1, or a list of different seeds")
+    return tuple(values)
 
 
 def _pairs(values: Any, where: str) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((k, _frozen(v)) for k, v in _table(values, where).items()))
+
+
+def _grid(values: Any, where: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    for key, choices in _table(values, where).items():
+        _check(isinstance(choices, list) and bool(choices), f"{where}.{key}", choices, "a list of values")
+    return tuple((k, tuple(v)) for k, v in sorted(values.items()))
+
+
+def _targets(values: Any, where: str) -> tuple[tuple[str, str], ...]:
+    return tuple((str(k), _checked("targets", v, f"{where}.{k}")) for k, v in _table(values, where).items())
 
 
 def _frozen(value: Any) -> Any:
@@ -225,9 +167,17 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
 
 
-def _check_name(value: Any, where: str) -> None:
-    ok = isinstance(value, str) and _NAME.fullmatch(value) is not None
-    _check(ok, f"{where}.name", value, "a short name of letters and digits")
+def _table(values: Any, where: str) -> dict[str, Any]:
+    _check(isinstance(values, Mapping), where, values, "a table of keys and values")
+    return dict(values)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_penalty(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _check(ok: bool, where: str, found: Any, expected: str) -> None:
@@ -236,12 +186,41 @@ def _check(ok: bool, where: str, found: Any, expected: str) -> None:
         raise ValueError(f"{where} is {shown if len(shown) < 200 else shown[:200] + '...'}; expected {expected}")
 
 
-def is_count(value: Any) -> bool:
-    """A whole number of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def suggest(word: Any, known: Iterable[str]) -> str:
     """A "did you mean" for an unknown word, or nothing."""
     near = difflib.get_close_matches(str(word)[:80], list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+_TEXT = (lambda v: isinstance(v, str), "text")
+_FLAG = (lambda v: isinstance(v, bool), "true or false")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (lambda v: isinstance(v, str) and bool(_NAME.fullmatch(v)), "a short name of letters and digits"),
+    **dict.fromkeys(("title", "description", "method", "baseline", "table", "embedding", "label"), _TEXT),
+    **dict.fromkeys(("source", "pool", "group", "domain", "generator"), _TEXT),
+    **dict.fromkeys(("optional", "untuned"), _FLAG),
+    "shots": (_is_count, "whole numbers of at least 1"),
+    "n_features": (lambda d: d == "all" or _is_count(d), 'whole numbers of at least 1, or "all"'),
+    "l2": (_is_penalty, "finite numbers above 0"),
+    "validation": (lambda n: _is_count(n) or (n == 0 and not isinstance(n, bool)), "rows per label, 0 or more"),
+    "min_test": (_is_count, "test rows per label, at least 1"),
+    "starts": (_is_count, "at least 1"),
+    "plans": (_TEXT[0], "the name of a preset or the path of a plan file"),
+    "targets": _TEXT,
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "selection": get_args(Selection),
+    "measures": get_args(Measure),
+    "short": ("skip", "take"),
+    "compare": ("methods", "data"),
+}
+_LISTS = ("shots", "n_features", "l2", "measures")
+_READERS: dict[str, Reader] = {
+    "data": partial(_entries, _data),
+    "methods": partial(_entries, _method),
+    "plans": partial(_entries, partial(_checked, "plans")),
+    "params": _pairs,
+    "grid": _grid,
+    "targets": _targets,
+    "seeds": _seeds,
+}

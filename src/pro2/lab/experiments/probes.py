@@ -13,8 +13,8 @@ from pro2.estimators.linear import unit_rows
 from pro2.lab.experiments.evaluate import Draws, Tally
 from pro2.lab.experiments.problems import Problem
 from pro2.lab.experiments.runs import Batch, Setting
-from pro2.lab.theory.nullspace import nullspace_norm
 from pro2.linalg.adamw import adamw_probe
+from pro2.linalg.losses import n_scores
 from pro2.linalg.probes import fit_path, loo_loss, loo_path
 
 PROBE_DEFAULTS: dict[str, Any] = {"probe": "newton", "lr": 0.01, "steps": 100}
@@ -73,12 +73,6 @@ class Features:
         W = W if rows is None else W @ rows[: W.shape[-1]]
         W = (W / self.scale.astype(coef.dtype)).reshape(*coef.shape[:-1], -1)
         return W, intercept - W @ self.mean
-
-    def nullspace_norms(self, head: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-        """Share of a head's length outside the span of the first d features, for each d of `sizes`."""
-        if self.components is None:
-            raise ValueError("the nullspace norm needs ranked features; this method uses all of them")
-        return nullspace_norm(self.components, head * self.scale)[np.asarray(sizes) - 1]
 
 
 def options_of(batch: Batch, setting: Setting) -> dict[str, Any]:
@@ -143,7 +137,7 @@ def _adamw(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One fit per run, each with the random start of its own seed; early stopping on the validation rows, if any."""
     X_pool, y_pool = problem.pool(batch.target)
-    K = 1 if problem.n_classes == 2 else problem.n_classes
+    K = n_scores(problem.n_classes)
     coef = np.zeros((len(batch.seeds), len(settings), K, Z.shape[-1]))
     intercept = np.zeros((len(batch.seeds), len(settings), K))
     for i, (seed, few, val) in enumerate(zip(batch.seeds, draws.few, draws.val)):

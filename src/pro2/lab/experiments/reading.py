@@ -12,8 +12,6 @@ from pro2.extras import imported
 # A plan is a page of text; these are far above any real one and far below what could hurt.
 MOST_BYTES = 64 * 2**10
 MOST_NESTED = 64  # parts of a key, or brackets inside each other: what is deeper is quadratic to read
-MOST_VALUES = 20_000
-DEEPEST = 12
 
 
 def read_plain(path: str | Path) -> Any:
@@ -26,9 +24,7 @@ def read_plain(path: str | Path) -> Any:
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"plan {path.name} has {size} bytes; at most {MOST_BYTES} are read")
-    values = _parse(path)
-    _check_size(values, path.name)
-    return values
+    return _parse(path)
 
 
 def _parse(path: Path) -> Any:
@@ -67,17 +63,3 @@ def _yaml(path: Path, text: str) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"plan {path.name} is not valid YAML: {str(error)[:200]}") from error
-
-
-def _check_size(values: Any, name: str) -> None:
-    """Count level by level, without recursion."""
-    level, n = [values], 0
-    for _ in range(DEEPEST):
-        inner = [each for value in level if isinstance(value, dict | list)
-                 for each in (value.values() if isinstance(value, dict) else value)]  # fmt: skip
-        n += len(inner)
-        if n > MOST_VALUES:
-            raise ValueError(f"plan {name} holds more than {MOST_VALUES} values; split it into several plans")
-        level = inner
-    if level:
-        raise ValueError(f"plan {name} is nested more than {DEEPEST} levels deep")

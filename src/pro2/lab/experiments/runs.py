@@ -45,7 +45,7 @@ class Batch:
     @property
     def id(self) -> str:
         """Stable name of this piece of work."""
-        return hashlib.sha256("".join(itertools.chain(*self.keys)).encode()).hexdigest()[:16]
+        return hashlib.sha256("".join(self.flat_keys).encode()).hexdigest()[:16]
 
     @property
     def n_runs(self) -> int:
@@ -58,15 +58,8 @@ class Batch:
     @property
     def cell(self) -> dict[str, Any]:
         """Where the runs belong, for people."""
-        return {
-            "measure": self.measure,
-            "data": self.data,
-            "target": self.target,
-            "method": self.method.name,
-            "shots": self.shots,
-            "seeds": list(self.seeds),
-            "n_runs": self.n_runs,
-        }
+        names = {"measure": self.measure, "data": self.data, "target": self.target, "method": self.method.name}
+        return {**names, "shots": self.shots, "seeds": list(self.seeds), "n_runs": self.n_runs}
 
 
 @dataclass(frozen=True)

@@ -18,27 +18,13 @@ SUMMARY = "summary.json"
 
 # One row per run. Nothing here depends on when, where or in which order a run was done.
 COLUMNS = {
-    "key": "string",
-    "measure": "string",
-    "data": "string",
-    "target": "string",
-    "method": "string",
-    "shots": "int32",
-    "seed": "int32",
-    "n_features": "int32",
+    **dict.fromkeys(("key", "measure", "data", "target", "method"), "string"),
+    **dict.fromkeys(("shots", "seed", "n_features"), "int32"),
     "l2": "float64",
     "params": "string",
-    "accuracy": "float64",
-    "worst_group": "float64",
-    "val_accuracy": "float64",
-    "support_loss": "float64",
-    "log_loss": "float64",
+    **dict.fromkeys(("accuracy", "worst_group", "val_accuracy", "support_loss", "log_loss"), "float64"),
     "n_test": "int32",
-    "nullspace_norm": "float64",
-    "excess_risk": "float64",
-    "bound_bias": "float64",
-    "bound_variance": "float64",
-    "zero_risk": "float64",
+    **dict.fromkeys(("nullspace_norm", "excess_risk", "bound_bias", "bound_variance", "zero_risk"), "float64"),
     "detail": "string",
 }
 

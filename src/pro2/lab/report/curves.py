@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.report.figures import Titles, add_legend, by_shots, panels, shots_axis, title_of
+from pro2.lab.report.figures import Titles, by_shots, panelled, panels, shots_axis, title_of
 from pro2.lab.report.names import figure_text
 from pro2.lab.report.selection import where
 from pro2.lab.report.style import COLOURS, INK, look
@@ -63,19 +63,16 @@ def _features_axis(axis: Any, values: Sequence[int]) -> None:
 
 def plot_nullspace(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Nullspace norm against the number of features, one panel per method, one line per target."""
-    methods, targets = values_of(table, "method"), values_of(table, "target")
-    figure, axes = panels(len(methods), columns=columns, sharey=True)
-    for axis, method in zip(axes, methods):
+    targets = values_of(table, "target")
+
+    def draw(axis: Any, rows: Table) -> None:
         for i, target in enumerate(targets):
-            mine = where(table, method=method, target=target)
-            points = sorted((r["n_features"], r["nullspace_norm"]) for r in mine)
+            points = sorted((r["n_features"], r["nullspace_norm"]) for r in where(rows, target=target))
             axis.plot(*zip(*points), label=figure_text(target), **look(i))
-        axis.set_title(title_of(method, titles))
         axis.set_ylim(-0.03, 1.03)
         _features_axis(axis, [r["n_features"] for r in table])
-    axes[0].set_ylabel("nullspace norm")
-    add_legend(figure, axes[0])
-    return figure
+
+    return panelled(table, ["method"], titles, draw, "nullspace norm", columns, sharey=True)
 
 
 def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
@@ -103,23 +100,22 @@ def plot_bias_variance(table: Table, columns: int | None = None) -> Any:
 
 def plot_bound(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Excess risk (solid) and the bound on it (dashed) against labels, a column per target, a row per method."""
-    targets, methods = values_of(table, "target"), values_of(table, "method")
-    columns = columns or len(targets)
-    figure, axes = panels(len(targets) * len(methods), columns=columns, sharey=True)
-    for axis, (method, target) in zip(axes, [(m, t) for m in methods for t in targets]):
-        mine = where(table, method=method, target=target)
-        for i, d in enumerate(sorted(values_of(mine, "n_features"))):
-            rows = by_shots(mine, n_features=d)
-            shots = [r["shots"] for r in rows]
-            axis.plot(shots, [max(r["excess_risk"], 1e-5) for r in rows], label=f"d = {d}", **look(i))
-            axis.plot(shots, [r["bound"] for r in rows], linestyle="--", color=look(i)["color"], linewidth=1)
-        axis.axhline(mine[0]["zero_risk"], color=INK, linewidth=0.8, linestyle=":")
+
+    def draw(axis: Any, rows: Table) -> None:
+        for i, d in enumerate(sorted(values_of(rows, "n_features"))):
+            mine = by_shots(rows, n_features=d)
+            shots = [r["shots"] for r in mine]
+            axis.plot(shots, [max(r["excess_risk"], 1e-5) for r in mine], label=f"d = {d}", **look(i))
+            axis.plot(shots, [r["bound"] for r in mine], linestyle="--", color=look(i)["color"], linewidth=1)
+        axis.axhline(rows[0]["zero_risk"], color=INK, linewidth=0.8, linestyle=":")
         axis.set_yscale("log")
-        axis.set_title(f"{title_of(method, titles)}: {figure_text(target)}")
-        shots_axis(axis, [r["shots"] for r in mine])
-    for axis in axes[::columns]:
-        axis.set_ylabel("excess risk (nats)")
-    add_legend(figure, axes[0], columns=6)
+        shots_axis(axis, [r["shots"] for r in rows])
+
+    columns = columns or len(values_of(table, "target"))
+    label = "excess risk (nats)"
+    figure = panelled(table, ["method", "target"], titles, draw, label, columns, legend=6, sharey=True)
+    for axis in figure.axes[::columns]:
+        axis.set_ylabel(label)
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def draw_all(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]:
     yield from _bounds(results)
 
 
-def _drawn(name: str, title: str, caption: str, table: Table, plot: Callable[..., Any], *more: Any) -> Drawn:
+def _drawn(name: str, title: str, caption: str, table: Table, plot: Callable[..., Any]) -> Drawn:
     with figure_style(slug(name)):
-        figure = _laid_out(plot(*(more or (table,))))
-        narrow = _laid_out(plot(*(more or (table,)), columns=1)) if len(figure.axes) > 1 else None
+        figure = _laid_out(plot())
+        narrow = _laid_out(plot(columns=1)) if len(figure.axes) > 1 else None
         return Drawn(slug(name), title, caption, figure, table, narrow)
 
 
@@ -77,19 +78,21 @@ def _accuracies(results: Results, rules: Rules, means: Table) -> Iterator[Drawn]
         for method in (m.name for m in results.plan.methods):
             mine = where(means, method=method)
             caption = f"{titles[method]}: one line per data set; bars are standard errors of the mean. {chosen}"
+            label = f"{figures.title_of(method, titles)}:\ntest accuracy (%)"
             yield _drawn(f"by-data-{method}", f"{titles[method]}: accuracy by data set", caption, mine,
-                         figures.plot_by_data, mine, titles)  # fmt: skip
+                         partial(figures.plot_lines, mine, {}, "target", "data", label))  # fmt: skip
     if len(titles) > _MOST_LINES:
         caption = f"{_averaged(overall)} {chosen}"
-        yield _drawn("ranking", "All methods", caption, overall, figures.plot_ranking, overall, titles)
+        yield _drawn("ranking", "All methods", caption, overall, partial(figures.plot_ranking, overall, titles))
         return
     if len({row["data"] for row in overall}) > 1:
         caption = f"{_averaged(overall)} Bars are standard errors. {chosen}"
-        yield _drawn("overall", "Mean over targets", caption, overall, figures.plot_overall, overall, titles)
+        plot = partial(figures.plot_lines, overall, titles, "data", "method", "mean over targets (%)")
+        yield _drawn("overall", "Mean over targets", caption, overall, plot)
     for data, table in _by_data(means):
         caption = f"Mean over {table[0]['n_seeds']} seeds; bars are standard errors of the mean. {chosen}"
         yield _drawn(f"accuracy-{data}", f"{data}: accuracy against labels", caption, table,
-                     figures.plot_accuracy, table, titles)  # fmt: skip
+                     partial(figures.plot_lines, table, titles, "target", "method"))  # fmt: skip
 
 
 def _averaged(overall: Table) -> str:
@@ -108,7 +111,7 @@ def _differences(results: Results, rules: Rules) -> Iterator[Drawn]:
             f"intervals over seeds (Student's t). {explain(rules, titles)[0]}"
         )
         yield _drawn(f"difference-{data}", f"{data}: paired differences", caption, table,
-                     figures.plot_differences, table, titles)  # fmt: skip
+                     partial(figures.plot_differences, table, titles))  # fmt: skip
 
 
 def _dimensions(results: Results, rules: Rules) -> Iterator[Drawn]:
@@ -121,7 +124,7 @@ def _dimensions(results: Results, rules: Rules) -> Iterator[Drawn]:
             f"Only the penalty is chosen within a cell. {chosen}"
         )
         yield _drawn(f"dimension-{data}", f"{data}: features and labels", caption, table,
-                     curves.plot_heat_maps, table, titles)  # fmt: skip
+                     partial(curves.plot_heat_maps, table, titles))  # fmt: skip
 
 
 def ranked_methods(results: Results) -> list[str]:
@@ -143,7 +146,7 @@ def _nullspaces(results: Results, rules: Rules) -> Iterator[Drawn]:
             "Share of the length of each target's best direction that the first d features miss (1 = all, 0 = none)."
         )
         yield _drawn(f"nullspace-{data}", f"{data}: nullspace norm", caption, table,
-                     curves.plot_nullspace, table, results.titles)  # fmt: skip
+                     partial(curves.plot_nullspace, table, results.titles))  # fmt: skip
         if not methods:
             continue
         found = where(tables.dimension_table(results.rows, rules, methods[:1]), data=data)
@@ -152,7 +155,8 @@ def _nullspaces(results: Results, rules: Rules) -> Iterator[Drawn]:
             f"{results.titles[methods[0]]}. Bias is the error at the most labels, variance the error above that; bias "
             "is shown for each target, variance averaged over targets."
         )
-        yield _drawn(f"bias-variance-{data}", f"{data}: bias and variance", caption, both, curves.plot_bias_variance)
+        yield _drawn(f"bias-variance-{data}", f"{data}: bias and variance", caption, both,
+                     partial(curves.plot_bias_variance, both))  # fmt: skip
 
 
 def _bounds(results: Results) -> Iterator[Drawn]:
@@ -164,14 +168,14 @@ def _bounds(results: Results) -> Iterator[Drawn]:
             f"above it is vacuous. That is so in {vacuous} of {len(table)} cells."
         )
         yield _drawn(f"bound-{data}", f"{data}: Theorem 1 and what it bounds", caption, table,
-                     curves.plot_bound, table, results.titles)  # fmt: skip
+                     partial(curves.plot_bound, table, results.titles))  # fmt: skip
 
 
 def _pictures(results: Results) -> Iterator[Drawn]:
     for row in where(results.rows, measure="picture"):
         content, target = json.loads(row["detail"]), row["target"]
         planes = [*content["boundaries"], content["mixture"]]
-        table = [{"plane": i, "normal": p["normal"], "offset": p["offset"]} for i, p in enumerate(planes)]
+        table = [{"plane": i, "normal": str(p["normal"]), "offset": p["offset"]} for i, p in enumerate(planes)]
         caption = "Planes through the middle of the points; the last one is the classifier that the probe mixes."
         yield _drawn(f"picture-{target}", f"Project and Probe, target {target}", caption, table,
-                     curves.plot_picture, content, target)  # fmt: skip
+                     partial(curves.plot_picture, content, target))  # fmt: skip

@@ -166,15 +166,13 @@ def celeba_variants(results: Results) -> Iterator[Part]:
 
 def better_backbones(results: Results) -> Iterator[Part]:
     """Data entries of the plan are in the order of their published ImageNet accuracy."""
-    chosen = {(r["target"], r["shots"], r["seed"], r["data"]): r["accuracy"]
-              for r in where(select(results.rows, results.rules), method="pro2")}  # fmt: skip
     names = [spec.name for spec in results.plan.data]
+    # each backbone takes the place of a method on one data set
+    rows = [{**r, "data": "", "method": r["data"]} for r in where(results.rows, method="pro2")]
+    rules = dict.fromkeys(names, results.rules["pro2"])
     for worse, better in pairwise(names):
-        pairs: dict[tuple[str, int], list[float]] = defaultdict(list)
-        for (target, shots, seed, data), accuracy in chosen.items():
-            if data == better and (target, shots, seed, worse) in chosen:
-                pairs[target, shots].append(accuracy - chosen[target, shots, seed, worse])
-        value, error = combined([*map(tables.moments, pairs.values())], "mean")
+        found = where(tables.difference_table(rows, rules, worse), method=better)
+        value, error = combined(found, "difference")
         yield Part(f"{better} above {worse}", points(value, error), _is_above(value, error))
 
 

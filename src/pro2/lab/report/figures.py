@@ -6,13 +6,13 @@ Every `plot_` function takes `columns`, the number of panels in a row: one of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pro2.lab.report.names import figure_text
-from pro2.lab.report.selection import where
+from pro2.lab.report.selection import grouped, where
 from pro2.lab.report.style import COLOURS, INK, looks
 from pro2.lab.report.tables import Table, values_of
 
@@ -51,7 +51,7 @@ def shots_axis(axis: Any, shots: Iterable[int]) -> None:
     axis.set_xlabel("labels per class")
 
 
-def add_legend(figure: Any, axis: Any, columns: int = 4) -> None:
+def add_legend(figure: Any, axis: Any, columns: int) -> None:
     """Names below the panels, in at most so many columns; where fewer fit, there is room for their lines."""
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1:
@@ -73,84 +73,78 @@ def by_shots(table: Table, **values: Any) -> Table:
     return sorted(where(table, **values), key=lambda row: row["shots"])
 
 
-def _lines(axis: Any, rows: Table, column: str, styles: Mapping[str, dict[str, Any]], titles: Titles) -> None:
-    """One line with standard errors for each value of a column."""
-    for value, look in styles.items():
-        mine = by_shots(rows, **{column: value})
-        mean, error = [100 * r["mean"] for r in mine], [100 * (r["standard_error"] or 0.0) for r in mine]
-        if mine:
-            label = title_of(value, titles)
-            axis.errorbar([r["shots"] for r in mine], mean, error, label=label, capsize=2, elinewidth=1, **look)
-    shots_axis(axis, [r["shots"] for r in rows])
+Draw = Callable[[Any, Table], None]
 
 
-def plot_accuracy(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Accuracy against shots, one panel per target, with standard errors over seeds."""
-    return _panelled(table, titles, "target", "method", "test accuracy (%)", columns)
-
-
-def plot_overall(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Mean over targets against shots, one panel per data set."""
-    return _panelled(table, titles, "data", "method", "mean over targets (%)", columns)
-
-
-def plot_by_data(table: Table, titles: Titles, columns: int | None = None) -> Any:
-    """Accuracy of one method against shots, one panel per target, one line per data set (say, a backbone)."""
-    who = title_of(table[0]["method"], titles)
-    return _panelled(table, {}, "target", "data", f"{who}:\ntest accuracy (%)", columns)
-
-
-def _panelled(table: Table, titles: Titles, panel: str, line: str, label: str, columns: int | None) -> Any:
-    values, styles = values_of(table, panel), looks(values_of(table, line))
-    figure, axes = panels(len(values), columns=columns)
-    for axis, value in zip(axes, values):
-        _lines(axis, where(table, **{panel: value}), line, styles, titles)
-        axis.set_title(figure_text(value))
+def panelled(
+    table: Table, names: Sequence[str], titles: Titles, draw: Draw, label: str, columns: int | None, *,
+    size: tuple[float, float] = _PANEL, legend: int = 4, **options: Any,
+) -> Any:  # fmt: skip
+    """A panel for each combination of values of some columns; `draw` fills one with its rows."""
+    groups = grouped(table, *names)
+    figure, axes = panels(len(groups), size, columns=columns, **options)
+    for axis, (values, rows) in zip(axes, groups.items()):
+        draw(axis, rows)
+        shown = [title_of(v, titles) if name == "method" else figure_text(v) for name, v in zip(names, values)]
+        axis.set_title(": ".join(shown))
     axes[0].set_ylabel(label)
-    add_legend(figure, axes[0])
+    add_legend(figure, axes[0], legend)
     return figure
+
+
+def plot_lines(
+    table: Table, titles: Titles, panel: str, line: str, label: str = "test accuracy (%)", columns: int | None = None
+) -> Any:
+    """Accuracy against shots, with standard errors: a panel for each value of one column, a line for each of `line`."""
+    styles = looks(values_of(table, line))
+
+    def draw(axis: Any, rows: Table) -> None:
+        for value, look in styles.items():
+            mine = by_shots(rows, **{line: value})
+            mean, error = [100 * r["mean"] for r in mine], [100 * (r["standard_error"] or 0.0) for r in mine]
+            if mine:
+                name = title_of(value, titles)
+                axis.errorbar([r["shots"] for r in mine], mean, error, label=name, capsize=2, elinewidth=1, **look)
+        shots_axis(axis, [r["shots"] for r in rows])
+
+    return panelled(table, [panel], titles, draw, label, columns)
 
 
 def plot_ranking(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Many methods at once: mean over targets, one dot for each number of shots, best method on top."""
-    sets = values_of(table, "data")
-    shots = sorted(values_of(table, "shots"))
+    n_sets, shots = len(values_of(table, "data")), sorted(values_of(table, "shots"))
     score = {m: float(np.mean([r["mean"] for r in where(table, method=m)])) for m in values_of(table, "method")}
     order = sorted(score, key=score.__getitem__)
-    size = (3.2 if columns == 1 else max(2.3, 4.8 / len(sets)), 0.19 * len(order) + 0.9)
-    figure, axes = panels(len(sets), size, columns=columns, sharey=True)
-    for axis, data in zip(axes, sets):
+
+    def draw(axis: Any, rows: Table) -> None:
         for i, n in enumerate(shots):
-            rows = {r["method"]: r for r in where(table, data=data, shots=n)}
-            at = [j for j, m in enumerate(order) if m in rows]
-            means = [100 * rows[order[j]]["mean"] for j in at]
+            found = {r["method"]: r for r in where(rows, shots=n)}
+            at = [j for j, m in enumerate(order) if m in found]
+            means = [100 * found[order[j]]["mean"] for j in at]
             axis.scatter(means, at, s=16, color=COLOURS[i % len(COLOURS)], label=f"{n} labels", zorder=3)
-        axis.set_title(figure_text(data))
         axis.set_xlabel("accuracy (%)")
-    axes[0].set_yticks(range(len(order)), [title_of(m, titles) for m in order])
-    add_legend(figure, axes[0])
-    return figure
+        axis.set_yticks(range(len(order)), [title_of(m, titles) for m in order])
+
+    size = (3.2 if columns == 1 else max(2.3, 4.8 / n_sets), 0.19 * len(order) + 0.9)
+    return panelled(table, ["data"], titles, draw, "", columns, size=size, sharey=True)
 
 
 def plot_differences(table: Table, titles: Titles, columns: int | None = None) -> Any:
     """Paired differences to the baseline with their confidence intervals, one panel per target."""
-    targets, methods = values_of(table, "target"), values_of(table, "method")
-    baseline = table[0]["baseline"]
+    methods, baseline = values_of(table, "method"), table[0]["baseline"]
     styles = looks([*methods, baseline])
-    figure, axes = panels(len(targets), columns=columns)
-    for axis, target in zip(axes, targets):
+
+    def draw(axis: Any, rows: Table) -> None:
         axis.axhline(0, color=INK, linewidth=0.8)
         for i, method in enumerate(methods):
-            rows = by_shots(table, target=target, method=method)
+            mine = by_shots(rows, method=method)
             # a little apart, so that intervals of neighbours can be told
-            at = [r["shots"] * 2 ** (0.22 * (i - (len(methods) - 1) / 2)) for r in rows]
-            _intervals(axis, at, rows, title_of(method, titles), styles[method])
-        axis.set_title(figure_text(target))
-        shots_axis(axis, values_of(where(table, target=target), "shots"))
+            at = [r["shots"] * 2 ** (0.22 * (i - (len(methods) - 1) / 2)) for r in mine]
+            _intervals(axis, at, mine, title_of(method, titles), styles[method])
+        shots_axis(axis, values_of(rows, "shots"))
+
     who = f"{title_of(methods[0], titles)}: " if len(methods) == 1 else ""
-    axes[0].set_ylabel(f"{who}points above\n{title_of(baseline, titles)}")
-    add_legend(figure, axes[0])
-    return figure
+    return panelled(table, ["target"], titles, draw, f"{who}points above\n{title_of(baseline, titles)}", columns)
 
 
 def _intervals(axis: Any, at: Sequence[float], rows: Table, label: str, look: dict[str, Any]) -> None:

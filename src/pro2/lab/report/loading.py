@@ -14,6 +14,10 @@ from pro2.lab.experiments.view import SUMMARY, read_view
 from pro2.lab.report.selection import rules_of
 
 _MOST_BYTES = 16 * 2**20
+_FACTS: dict[str, tuple[type, ...]] = {
+    "runs": (int,), "failed": (int,), "seconds": (float, int), "batch_seconds": (float, int), "recipe": (str, int),
+    "device": (str,), "versions": (dict,), "skips": (list,), "data": (dict,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +74,10 @@ def _summary(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no summary of a sweep; run `pro2 sweep` again")
-    kinds: dict[str, tuple[type, ...]] = {
-        "runs": (int,), "failed": (int,), "seconds": (int, float), "batch_seconds": (int, float), "recipe": (int, str),
-        "device": (str,),
-    }  # fmt: skip
-    kept = {name: found[name] for name, kind in kinds.items() if isinstance(found.get(name), kind)}
-    versions, skips, data = (
-        found[name] if isinstance(found.get(name), kind) else kind()
-        for name, kind in (("versions", dict), ("skips", list), ("data", dict))
-    )
-    kept["versions"] = {str(k): str(v) for k, v in versions.items()}
-    kept["skips"] = [each for each in skips if isinstance(each, dict) and "reason" in each]
-    kept["data"] = {str(k): v for k, v in data.items() if isinstance(v, dict)}
-    return {"runs": 0, "failed": 0, "seconds": 0.0, "batch_seconds": 0.0, "recipe": "", "device": "", **kept}
+    kept: dict[str, Any] = {
+        name: found[name] if isinstance(found.get(name), kinds) else kinds[0]() for name, kinds in _FACTS.items()
+    }
+    kept["versions"] = {str(k): str(v) for k, v in kept["versions"].items()}
+    kept["skips"] = [each for each in kept["skips"] if isinstance(each, dict) and "reason" in each]
+    kept["data"] = {str(k): v for k, v in kept["data"].items() if isinstance(v, dict)}
+    return kept

@@ -37,14 +37,6 @@ def figure_text(value: Any) -> str:
     return (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
-def csv_text(value: Any) -> Any:
-    """A cell that a spreadsheet shows and does not run; numbers stay numbers."""
-    if not isinstance(value, str):
-        return value
-    text = _plain(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
 def _plain(value: Any) -> str:
     """Without control characters, which could hide or turn round what follows."""
     return _CONTROL.sub(" ", str(value)).encode("utf-8", "replace").decode("utf-8")

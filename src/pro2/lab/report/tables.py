@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.experiments.view import write_text
-from pro2.lab.report.names import csv_text
+from pro2.atomic import atomic_write
 from pro2.lab.report.selection import CELL, Row, Rules, grouped, select, where
+from pro2.tables.csv_files import write_rows
 
 Table = list[dict[str, Any]]
 
@@ -106,10 +104,10 @@ def difference_table(rows: Iterable[Row], rules: Rules, baseline: str) -> Table:
             pairs[data, target, shots, method].append(accuracy - other)
     table = []
     for cell, values in pairs.items():
-        mean, error = np.mean(values), moments(values)["standard_error"]
+        mean, error = float(np.mean(values)), moments(values)["standard_error"]
         half = None if error is None else float(t.ppf(0.5 + _LEVEL / 2, len(values) - 1)) * error
         low, high = (None, None) if half is None else (mean - half, mean + half)
-        table.append({**_named(cell), "baseline": baseline, "difference": float(mean), "low": low, "high": high,
+        table.append({**_named(cell), "baseline": baseline, "difference": mean, "low": low, "high": high,
                       "standard_error": error, "level": _LEVEL, "n_seeds": len(values)})  # fmt: skip
     return table
 
@@ -167,8 +165,5 @@ def bias_variance_table(dimensions: Table, nullspace: Table) -> Table:
 def write_csv(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
     """One line per row, atomically; an empty cell is a missing value."""
     names = list(dict.fromkeys(name for row in table for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: csv_text(value) for name, value in row.items()} for row in table)
-    write_text(path, text.getvalue())
+    rows = [[row.get(name) for name in names] for row in table]
+    atomic_write(path, lambda file: write_rows(file, names, rows), force=True)

@@ -16,6 +16,7 @@ from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid, penalty_grid
 from pro2.extras import imported
 from pro2.lab.theory.bounds import moments_severity
+from pro2.linalg.losses import evaluate, one_hot
 from pro2.linalg.moments import host
 from pro2.linalg.probes import loo_path
 
@@ -152,11 +153,8 @@ def _loss_by_features(Z: np.ndarray, codes: np.ndarray, n_classes: int) -> tuple
     """Leave-one-out log-loss (n_d,) and its standard error, each at the penalty that is best for it."""
     grid, penalties = feature_grid("auto", Z.shape[1]), penalty_grid("auto", Z)
     scores = loo_path(Z, codes, grid, penalties, n_classes=n_classes)[1]
-    if n_classes == 2:
-        scores = np.stack([np.zeros_like(scores), scores], axis=-1)
-    scores = scores - scores.max(axis=-1, keepdims=True)
-    own = np.take_along_axis(scores, codes[None, None, :, None], axis=-1)[..., 0]
-    loss = np.log(np.exp(scores).sum(axis=-1)) - own
+    scores = scores[..., None] if n_classes == 2 else scores
+    loss = evaluate(scores, one_hot(codes, n_classes, scores))[0]
     best = loss.mean(axis=-1).argmin(axis=1)
     chosen = loss[np.arange(len(grid)), best]
     return grid, chosen.mean(axis=1), chosen.std(axis=1) / np.sqrt(len(codes))

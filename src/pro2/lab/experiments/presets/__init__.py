@@ -26,18 +26,15 @@ def preset_text(name: str) -> str:
 
 def find_plan(name_or_path: str) -> Plan | Suite:
     """A preset by name, or a plan file by path."""
-    if name_or_path in list_presets():
-        return load_plan(_preset_path(name_or_path))
-    if Path(name_or_path).is_file():
+    if name_or_path not in list_presets() and Path(name_or_path).is_file():
         return load_plan(name_or_path)
-    hint = suggest(name_or_path, list_presets()) or f"; presets: {', '.join(list_presets())}"
-    raise ValueError(f"plan {name_or_path!r} is neither a file nor a preset{hint}")
+    return load_plan(_preset_path(name_or_path, "neither a file nor a preset"))
 
 
-def _preset_path(name: str) -> Path:
+def _preset_path(name: str, otherwise: str = "no preset") -> Path:
     if name not in list_presets():
         hint = suggest(name, list_presets()) or f"; presets: {', '.join(list_presets())}"
-        raise ValueError(f"no preset is called {name!r}{hint}")
+        raise ValueError(f"plan {name!r} is {otherwise}{hint}")
     return Path(str(resources.files(__name__) / f"{name}.toml"))
 
 
