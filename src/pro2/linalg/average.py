@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from scipy.optimize import brentq
 
 from pro2.linalg import losses
 from pro2.linalg.family import Member
@@ -28,7 +29,8 @@ MOST_SCORES = 1 << 22  # and fewer where they would have more scores than that t
 TOL = 1e-5  # of a mode: five digits of the scores
 SCREEN_TOL = 3e-4  # enough to tell which priors are the best; ten times that is not, for the widest ones
 GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
-SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
+SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen,
+WIDEST = 2.5  # and how far that may go
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,41 +301,17 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
 def temperature(scores: Array, Y: Array, c: Array) -> float:
     """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1.
 
-    Golden-section search on a log scale (the likelihood is concave in the scale), then Newton's method inside what is
-    left: the end of a search jumps from one of its points to the next where the labels change by nothing.
+    Where the slope of that, by the logarithm u of the scale, is zero; or the end of the range that it points to.
     """
     xp = array_namespace(scores)
 
-    def cost(u: float) -> float:
-        return float(xp.sum(c * losses.evaluate(float(np.exp(u)) * scores, Y)[0])) + 0.5 * (u / SPREAD) ** 2
+    def slope(u: float) -> float:
+        F = float(np.exp(u)) * scores
+        return float(xp.sum(c[:, None] * (losses.evaluate(F, Y)[1] - Y) * F)) + u / SPREAD**2
 
-    low, high, ratio = -2.5, 2.5, (5**0.5 - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    fa, fb = cost(a), cost(b)
-    while high - low > 0.1:
-        if fa <= fb:
-            high, b, fb = b, a, fa
-            a = high - ratio * (high - low)
-            fa = cost(a)
-        else:
-            low, a, fa = a, b, fb
-            b = low + ratio * (high - low)
-            fb = cost(b)
-    u = 0.5 * (low + high)
-    for _ in range(4):
-        slope, curvature = _derivatives(u, scores, Y, c)
-        u = min(max(u - slope / max(curvature, 1e-3 * abs(slope)), low), high)
-    return float(np.exp(u))
-
-
-def _derivatives(u: float, scores: Array, Y: Array, c: Array) -> tuple[float, float]:
-    """First and second one of the cost of a temperature, by its logarithm u."""
-    xp = array_namespace(scores)
-    F = float(np.exp(u)) * scores
-    P = losses.evaluate(F, Y)[1]
-    slope = float(xp.sum(c[:, None] * (P - Y) * F))
-    bend = float(xp.sum(c[:, None] * F * losses.curvature_times(P, F)))
-    return slope + u / SPREAD**2, bend + slope + 1.0 / SPREAD**2
+    if not slope(-WIDEST) < 0 < slope(WIDEST):
+        return float(np.exp(WIDEST if slope(WIDEST) <= 0 else -WIDEST))
+    return float(np.exp(brentq(slope, -WIDEST, WIDEST, xtol=1e-12)))
 
 
 def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:

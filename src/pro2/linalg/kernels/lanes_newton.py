@@ -27,17 +27,16 @@ THETA, STEP, X, BORDER, UNIT = range(5)
 
 @njit(nogil=True, cache=True)
 def solve_range(
-    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, warm: bool, theta: Any, b: Any, kkt: Any,
-    n_iter: Any,
-) -> None:  # fmt: skip
+    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, theta: Any, b: Any, kkt: Any, n_iter: Any
+) -> None:
     """Solve every problem of Z (T, M, p); y, c, offset (T, M) and l2 (T,). Fills theta (T, p), b, kkt, n_iter (T,).
 
-    Starts at zero, or with `warm` at what theta and b hold.
+    Starts at what theta and b hold.
     """
     here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
     problem, after, busy = np.full(WIDTH, EMPTY), 0, 0
     for k in range(WIDTH):
-        after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
+        after = _take(k, after, problem, Z, y, c, offset, l2, theta, b, n_iter, here, rows, columns, state)
         busy += problem[k] != EMPTY
     while busy > 0:
         move(here, rows, columns, state)
@@ -51,7 +50,7 @@ def solve_range(
             for j in range(theta.shape[1]):
                 theta[i, j] = columns[THETA, j, k]
             b[i], kkt[i] = state[B, k], state[KKT, k]
-            after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
+            after = _take(k, after, problem, Z, y, c, offset, l2, theta, b, n_iter, here, rows, columns, state)
             busy -= problem[k] == EMPTY
         _turn(columns, state)
 
@@ -75,8 +74,8 @@ def fill(k: int, i: int, Z: Any, y: Any, c: Any, offset: Any, here: Any, rows: A
 
 @njit(nogil=True, cache=True)
 def _take(
-    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, warm: bool, theta: Any, b: Any,
-    n_iter: Any, here: Any, rows: Any, columns: Any, state: Any,
+    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, n_iter: Any,
+    here: Any, rows: Any, columns: Any, state: Any,
 ) -> int:  # fmt: skip
     """Put problem i, if there is one, into lane k with a first step of length 0; returns the next problem."""
     state[:, k], state[ACCEPTED, k], columns[X, :, k] = 0.0, 1.0, 0.0
@@ -84,10 +83,10 @@ def _take(
     if problem[k] == EMPTY:
         return i
     fill(k, i, Z, y, c, offset, here, rows)
-    n_iter[i], state[L2, k], state[B, k] = 0, l2[i], b[i] if warm else 0.0
+    n_iter[i], state[L2, k], state[B, k] = 0, l2[i], b[i]
     state[VALUE, k], state[KKT, k], state[WORST, k] = np.inf, np.inf, np.inf
     for j in range(Z.shape[2]):
-        columns[THETA, j, k] = theta[i, j] if warm else 0.0
+        columns[THETA, j, k] = theta[i, j]
         bound = 0.0
         for r in range(Z.shape[1]):
             bound += rows[C, r, k] * abs(here[r, j, k])

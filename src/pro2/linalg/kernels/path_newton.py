@@ -18,10 +18,12 @@ from pro2.linalg.kernels.path_steps import (
     conjugate_step,
     direct_step,
     dot,
+    factor,
     factorise,
     low_rank,
     low_step,
     multiply,
+    solve_factor,
     total,
 )
 
@@ -165,8 +167,9 @@ def _best_in_span(
         for k in range(q):
             old[k] = theta[k]
         gain, old_b, value = value - new, b, new
-        if gain < 1e-2 * value or not small_solve(H, r, q + 1):
+        if gain < 1e-2 * value or not factor(H[: q + 1, : q + 1], 1e-14):
             break
+        solve_factor(H, r[: q + 1])
         for k in range(q):
             theta[k] -= r[k]
         b -= r[q]
@@ -207,32 +210,6 @@ def _combine(theta: Any, S: Any, q: int, out: Any) -> None:
     for k in range(q):
         for i in range(S.shape[1]):
             out[i] += theta[k] * S[k, i]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def small_solve(H: Any, r: Any, n: int) -> bool:
-    """r becomes H^-1 r for the lower triangle of a positive definite n x n corner; False where it is not definite."""
-    for j in range(n):
-        d = H[j, j]
-        for m in range(j):
-            d -= H[j, m] * H[j, m]
-        if not d > 1e-14 * H[j, j]:
-            return False
-        H[j, j] = 1 / np.sqrt(d)
-        for k in range(j + 1, n):
-            x = H[k, j]
-            for m in range(j):
-                x -= H[k, m] * H[j, m]
-            H[k, j] = x * H[j, j]
-    for j in range(n):
-        for m in range(j):
-            r[j] -= H[j, m] * r[m]
-        r[j] *= H[j, j]
-    for j in range(n - 1, -1, -1):
-        for m in range(j + 1, n):
-            r[j] -= H[m, j] * r[m]
-        r[j] *= H[j, j]
-    return True
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
