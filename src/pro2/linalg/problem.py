@@ -53,8 +53,9 @@ class Path(NamedTuple):
             return parts[0]
         xp = array_namespace(parts[0].coef)
         coef, intercept, kkt, n_iter, converged, scores = zip(*parts)
-        whole = [None if v[0] is None else xp.concat(v, axis=axis) for v in (coef, intercept, kkt, converged, scores)]
-        return cls(*whole[:3], max(n_iter), *whole[3:])
+        whole: list[Any] = [xp.concat(v, axis=axis) for v in (coef, intercept, kkt, converged)]
+        left_out = None if scores[0] is None else xp.concat(scores, axis=axis)
+        return cls(whole[0], whole[1], whole[2], max(n_iter), whole[3], left_out)
 
 
 class Problem:
