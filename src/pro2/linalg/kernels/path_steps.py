@@ -70,7 +70,7 @@ def low_step(F: Any, rows: Any, l2: float, missing: float) -> float:
     A, x, t = np.dot(F * h, F.T), np.dot(F, r), np.dot(F, h)
     for j in range(k):
         A[j, j] += l2
-    if not factor(A, 0.0):
+    if not _factor(A):
         return np.nan
     solve_factor(A, x)
     solve_factor(A, t)
@@ -108,11 +108,11 @@ def _factor_row(A: Any, j: int) -> Any:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def factor(A: Any, least: float) -> bool:
-    """Lower factor in place, with inverted diagonal; False where a pivot has no more than that share of its entry."""
+def _factor(A: Any) -> bool:
+    """Lower factor in place, with inverted diagonal; False where rounding left no definite matrix."""
     for j in range(A.shape[0]):
         d = _factor_row(A, j)
-        if not d > least * A[j, j]:
+        if not d > 0:
             return False
         A[j, j] = 1 / np.sqrt(d)
     return True
@@ -125,7 +125,7 @@ def factorise(K: Any, root: Any, l2: float, B: Any) -> bool:
         for m in range(j + 1):
             B[j, m] = root[j] * K[j, m] * root[m]
         B[j, j] += l2
-    return factor(B, 0.0)
+    return _factor(B)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
