@@ -1,9 +1,9 @@
 """Two-class probes for all penalties of one Gram matrix, in row space, as one compiled loop on the host.
 
-The same problem as `pro2.linalg.mode` solves, penalties in falling order. Solutions are nearly linear in x = log(1 + s /
-l2), s the size of the curvature: each starts on the line through the last two. Newton systems l2 I + S K S, S = sqrt(h),
-are factorised while K is small and solved by conjugate gradients in float32 beyond: the residual is float64, so that
-rounding of a step only costs another one. Needs numba (`pip install 'pro2[fast]'`).
+The same problem as `pro2.linalg.mode` solves, penalties in falling order. Solutions are nearly linear in
+log(1 + s / l2), s the size of the curvature: each starts on the line through the last two. Newton systems
+l2 I + S K S, S = sqrt(h), are factorised while K is small and solved by conjugate gradients in float32 beyond: the
+residual is float64, so that rounding of a step only costs another one. Needs numba (`pip install 'pro2[fast]'`).
 """
 
 from __future__ import annotations
