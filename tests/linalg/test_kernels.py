@@ -268,3 +268,18 @@ def test_a_path_takes_few_newton_steps_and_leaves_nothing_open(monkeypatch, M):
         fit = fit_path(Z, y, [1, 4, 16, 64, 256], np.logspace(-4, 2, 13))
     assert fit.n_iter <= 6
     assert not finished
+
+
+def test_penalties_at_any_distance_start_where_they_can_be_solved():
+    """Two that nearly agree point anywhere: the start of the next one lies within bounds all the same."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    Z, penalties = rng.standard_normal((24, 60)), [1.0, 1.0, 0.999999, 1e-4, 1e3]
+    y = (Z[:, 0] + rng.standard_normal(24) > 0).astype(int)
+    with plainly():
+        expected = fit_path(Z, y, [2, 60], penalties)
+    with kernels.using(True):
+        found = fit_path(Z, y, [2, 60], penalties)
+    assert found.converged.all()
+    assert found.n_iter <= 20
+    np.testing.assert_allclose(found.coef, expected.coef, atol=1e-5)

@@ -15,6 +15,19 @@ from numba import njit
 
 from pro2.linalg.kernels.lanes import WIDTH, load, probability, store
 from pro2.linalg.kernels.path_steps import (
+    DA,
+    KA,
+    KDA,
+    LARGEST,
+    MEAN,
+    OFFSET,
+    SCRATCH,
+    A,
+    C,
+    G,
+    H,
+    R,
+    Y,
     conjugate_step,
     direct_step,
     dot,
@@ -49,13 +62,13 @@ def solve_paths(
     square = np.empty((M, M) if M <= DENSE else (1, 1))
     gram, single = np.empty((M, M)), np.empty((1, 1) if M <= DENSE else (M, M), np.float32)
     for t in range(K.shape[0]):
-        rows[0], rows[1], rows[2] = y[t], c[t], offset[t]
+        rows[Y], rows[C], rows[OFFSET] = y[t], c[t], offset[t]
         _centre(K[t], rows, gram)
         F, rest, low = low_rank(gram, min(LOW, M // 3), RANK)
         if not low and M > DENSE:
             single[:] = gram
         F32, rest32 = F.astype(np.float32), rest.astype(np.float32)
-        rows[3], rows[4], b_now, b_past, x_now, x_past = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        rows[A], rows[KA], b_now, b_past, x_now, x_past = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         curvature = 0.25 * np.dot(c[t], np.diag(gram))
         for j in order[t]:
             penalty = float(l2[t, j])
@@ -66,8 +79,8 @@ def solve_paths(
             b_now, kkt[t, j], n_iter[t, j] = _solve(
                 gram, F, low, single, F32, rest32, rows, half, square, lanes, penalty, b_now, tol, max_iter
             )
-            a[t, j] = rows[3]
-            b[t, j] = b_now - dot(rows[13], rows[3])  # scores on rows that are not centred have another level
+            a[t, j] = rows[A]
+            b[t, j] = b_now - dot(rows[MEAN], rows[A])  # scores on rows that are not centred have another level
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -75,15 +88,15 @@ def _go_on(rows: Any, past: Any, by: float) -> None:
     """From the last a and K a, which `past` then holds, by that much of the way from the ones before them."""
     for k in range(2):
         for i in range(rows.shape[1]):
-            last = rows[3 + k, i]
-            rows[3 + k, i] += by * (last - past[k, i])
+            last = rows[A + k, i]
+            rows[A + k, i] += by * (last - past[k, i])
             past[k, i] = last
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _centre(K: Any, rows: Any, gram: Any) -> None:
     """Gram matrix of the rows about their weighted mean: a sums to zero, so that only the intercept notices."""
-    c, mean, M = rows[1], rows[13], K.shape[0]
+    c, mean, M = rows[C], rows[MEAN], K.shape[0]
     multiply(K, c, mean)
     level = dot(mean, c)
     largest = 0.0
@@ -92,7 +105,7 @@ def _centre(K: Any, rows: Any, gram: Any) -> None:
             gram[i, k] = K[i, k] - mean[i] - mean[k] + level
         gram[i, i] = max(gram[i, i], 0.0)
         largest = max(largest, gram[i, i])
-    rows[12, 0] = largest
+    rows[LARGEST, 0] = largest
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -100,8 +113,8 @@ def _solve(
     K: Any, F: Any, low: bool, single: Any, F32: Any, rest: Any, rows: Any, half: Any, square: Any, lanes: Any,
     l2: float, b: float, tol: float, max_iter: int,
 ) -> tuple[float, float, int]:  # fmt: skip
-    """Newton from rows[3] (a) and rows[4] (K a, to rounding); returns intercept, residual and iterations."""
-    c, a, s, moved, h, da, ds, r = rows[1], rows[3], rows[4], rows[5], rows[8], rows[9], rows[10], rows[11]
+    """Newton from the a and K a (to rounding) that rows hold; returns intercept, residual and iterations."""
+    c, a, s, moved, h, da, ds, r = rows[C], rows[A], rows[KA], rows[SCRATCH], rows[H], rows[DA], rows[KDA], rows[R]
     value, noise = _objective(rows, lanes, l2, 0.0, b, 0.0)
     residual, worst, stuck, sure, n = np.inf, np.inf, False, False, 0
     for n in range(1, max_iter + 1):
@@ -132,7 +145,7 @@ def _solve(
                 break
             before, left = left, 0.0
             for i in range(len(a)):  # what float32 has left of the system
-                r[i] = -(l2 * a[i] + rows[7, i]) - l2 * da[i] - h[i] * (ds[i] + db)
+                r[i] = -(l2 * a[i] + rows[G, i]) - l2 * da[i] - h[i] * (ds[i] + db)
                 left = max(left, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
             if not left > max(3 * goal, 0.01 * tol) or not left < before:
                 break
@@ -164,7 +177,7 @@ def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
 
     No entry of the gradient is larger, relative to the most it can be; that of the intercept counts, too.
     """
-    y, c, a, g, h, r, p = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11], lanes[1]
+    y, c, a, g, h, r, p = rows[Y], rows[C], rows[A], rows[G], rows[H], rows[R], lanes[1]
     residual, slope = 0.0, 0.0
     for i in range(len(y)):
         g[i] = c[i] * (p[i] - y[i])
@@ -178,7 +191,7 @@ def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _objective(rows: Any, lanes: Any, l2: float, length: float, b: float, db: float) -> tuple[float, float]:
     """Log-loss plus penalty a step of that length away, its rounding, and (in lanes[1]) the probabilities there."""
-    y, c, offset, a, s, da, ds, f = rows[0], rows[1], rows[2], rows[3], rows[4], rows[9], rows[10], lanes[0]
+    y, c, offset, a, s, da, ds, f = rows[Y], rows[C], rows[OFFSET], rows[A], rows[KA], rows[DA], rows[KDA], lanes[0]
     value, square, terms, level = 0.0, 0.0, 0.0, b + length * db
     for i in range(len(y)):
         moved = s[i] + length * ds[i]
@@ -195,7 +208,7 @@ def _objective(rows: Any, lanes: Any, l2: float, length: float, b: float, db: fl
         value += c[i] * (lanes[2, i] + ((1 - y[i]) * f[i] if f[i] >= 0 else -y[i] * f[i]))
     value += 0.5 * l2 * square
     # K a is exact to rounding of its longest terms
-    return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[12, 0] + 1e-3)
+    return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[LARGEST, 0] + 1e-3)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
