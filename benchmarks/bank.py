@@ -62,9 +62,9 @@ def newton_steps(Z: np.ndarray, y: np.ndarray) -> float:
     from pro2.linalg.kernels.lanes_newton import solve_range
 
     T, M, p = Z[:2000].shape
-    theta, b, kkt, n = np.empty((T, p)), np.empty(T), np.empty(T), np.empty(T, np.int64)
+    theta, b, kkt, n = np.zeros((T, p)), np.zeros(T), np.empty(T), np.empty(T, np.int64)
     weight, offset, l2 = np.full((T, M), 1 / M), np.zeros((T, M)), np.full(T, L2)
-    solve_range(Z[:T], y[:T].astype(float), weight, offset, l2, TOL, 100, False, theta, b, kkt, n)
+    solve_range(Z[:T], y[:T].astype(float), weight, offset, l2, TOL, 100, theta, b, kkt, n)
     return float(n.mean())
 
 

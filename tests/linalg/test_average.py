@@ -292,3 +292,10 @@ class TestClassShift:
         expected = 0.5 * np.log(unequal)
         expected = expected[1:] - expected[:1] if K == 2 else expected - expected.mean()
         np.testing.assert_allclose(moved.intercept - equal.intercept, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("scores", "expected"), [(-100.0, -2.5), (1e-3, 2.5)])
+def test_the_temperature_stays_within_its_range(scores, expected):
+    """Sure and wrong, or right but hardly so, whatever the number of labels."""
+    Y = np.tile([[0.0], [1.0]], (5000, 1))
+    assert np.log(temperature(scores * (2 * Y - 1), Y, np.full(10000, 10.0))) == pytest.approx(expected)

@@ -12,6 +12,7 @@ import pytest
 
 from pro2.linalg import kernels
 from pro2.linalg.probes import fit_logistic, fit_path, loo_loss, loo_path, loo_penalties
+from pro2.linalg.problem import Problem
 from tests.linalg.backends import to
 
 PENALTIES = [0.1, 1e-2, 10.0]  # in no order
@@ -42,7 +43,7 @@ def by_path(Z: Any, y: Any, **options: Any) -> Answer:
 
 
 KERNELS: dict[str, tuple[Callable[..., Answer], str]] = {
-    "many problems": (by_batch, "solve_batch"),
+    "many problems": (by_batch, "solve_penalties"),
     "penalties": (by_penalties, "solve_penalties"),
     "paths": (by_path, "solve_paths"),
 }
@@ -241,11 +242,10 @@ class TestChoice:
         assert loaded or not any(n.startswith("numba") for n in sys.modules)
 
     def test_large_problems_are_left_to_the_plain_solver(self):
-        args = (np.ones(9), np.ones(9), np.ones(9), np.ones(9), 1e-9, 100)
-        assert kernels.solve_batch(np.empty((2, 3, 4, 5)), *args) is None
-        assert kernels.solve_batch(np.empty((1, 2, kernels.WIDEST + 1)), *args) is None
-        assert kernels.solve_batch(np.empty((1, 10, 10)), *args) is None
-        assert kernels.solve_batch(np.empty((2, 1 << 17, 32), np.float32), *args) is None
+        args = (np.ones(9), np.ones(9), np.ones(9), np.ones((9, 1)), None, 1e-9, 100)
+        assert kernels.solve_penalties(np.empty((1, 2, kernels.WIDEST + 1)), *args) is None
+        assert kernels.solve_penalties(np.empty((1, 10, 10)), *args) is None
+        assert kernels.solve_penalties(np.empty((2, 1 << 17, 32), np.float32), *args) is None
 
     def test_the_environment_switches_all_of_them_off(self, monkeypatch):
         monkeypatch.setenv("PRO2_FUSED", "0")
@@ -263,8 +263,23 @@ def test_a_path_takes_few_newton_steps_and_leaves_nothing_open(monkeypatch, M):
     Z = rng.standard_normal((M, 256)) * np.arange(1, 257) ** -0.5
     Z[:, :8] += 0.5 * (2 * y[:, None] - 1)
     finished = []
-    monkeypatch.setattr("pro2.linalg.compiled.one_prefix", lambda *args: finished.append(args))
+    monkeypatch.setattr(Problem, "prefix", lambda *args: finished.append(args))
     with kernels.using(True):
         fit = fit_path(Z, y, [1, 4, 16, 64, 256], np.logspace(-4, 2, 13))
     assert fit.n_iter <= 6
     assert not finished
+
+
+def test_penalties_at_any_distance_start_where_they_can_be_solved():
+    """Two that nearly agree point anywhere: the start of the next one lies within bounds all the same."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    Z, penalties = rng.standard_normal((24, 60)), [1.0, 1.0, 0.999999, 1e-4, 1e3]
+    y = (Z[:, 0] + rng.standard_normal(24) > 0).astype(int)
+    with plainly():
+        expected = fit_path(Z, y, [2, 60], penalties)
+    with kernels.using(True):
+        found = fit_path(Z, y, [2, 60], penalties)
+    assert found.converged.all()
+    assert found.n_iter <= 20
+    np.testing.assert_allclose(found.coef, expected.coef, atol=1e-5)

@@ -60,8 +60,8 @@ def test_lanes_compute_like_numbers():
 
 def _solve(Z, y, l2):
     T, M, p = Z.shape
-    theta, b, kkt, n = np.empty((T, p)), np.empty(T), np.empty(T), np.empty(T, np.int64)
-    solve_range(Z, y, np.full((T, M), 1 / M), np.zeros((T, M)), l2, 1e-10, 100, False, theta, b, kkt, n)
+    theta, b, kkt, n = np.zeros((T, p)), np.zeros(T), np.empty(T), np.empty(T, np.int64)
+    solve_range(Z, y, np.full((T, M), 1 / M), np.zeros((T, M)), l2, 1e-10, 100, theta, b, kkt, n)
     return theta, b, kkt, n
 
 

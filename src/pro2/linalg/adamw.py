@@ -55,16 +55,14 @@ def adamw_basis(
     D, d, dev = X.shape[1], n_components, device(X)
     bound = D**-0.5  # PyTorch's start for a linear layer
     start = lambda *shape: xp.asarray(rng.uniform(-bound, bound, shape), dtype=X.dtype, device=dev)  # noqa: E731
-    W, heads = start(d, D), [start(d)]
+    W, heads = start(d, D), [start(d, 1)]
     if n_classes > 2:
         heads = [start(d, n_classes) / bound, start(d, n_classes)]
     c = xp.ones(X.shape[0], dtype=X.dtype, device=dev) if sample_weight is None else xp.astype(sample_weight, X.dtype)
     c = c / (xp.sum(c) * d)
-    gradient = _binary_gradient if n_classes == 2 else _multiclass_gradient
-    optimiser = AdamW()
+    Y, optimiser = losses.one_hot(y, n_classes, X)[:, None, :], AdamW()
     for _ in range(steps):
-        gW, *gheads = gradient(xp, X, y, c, W, heads, n_classes)
-        W, *heads = optimiser.step([W, *heads], [gW, *gheads])
+        W, *heads = optimiser.step([W, *heads], list(_gradient(xp, X, Y, c, W, heads)))
         if orthogonal:
             Q, R = xp.linalg.qr(xp.matrix_transpose(W))
             W = xp.matrix_transpose(Q * xp.linalg.diagonal(R)[None, :])
@@ -75,26 +73,18 @@ def adamw_basis(
     return Basis(rows, direction_scores(rows, moments), n_components), xp.abs(diagonal)
 
 
-def _binary_gradient(
-    xp: Any, X: Array, y: Array, c: Array, W: Array, heads: list[Array], n_classes: int
-) -> tuple[Array, ...]:
-    """Every column is its own logit: dL/dlogit = c (p - y)."""
-    _, P = losses.evaluate((X @ xp.matrix_transpose(W) + heads[0])[..., None], losses.one_hot(y, 2, X)[:, None, :])
-    G = c[:, None] * (P[..., 0] - xp.astype(y, X.dtype)[:, None])
-    return xp.matrix_transpose(G) @ X, xp.sum(G, axis=0)
+def _gradient(xp: Any, X: Array, Y: Array, c: Array, W: Array, heads: list[Array]) -> tuple[Array, ...]:
+    """By the directions and by their heads: logits of feature i are slope_ik z_i + intercept_ik.
 
-
-def _multiclass_gradient(
-    xp: Any, X: Array, y: Array, c: Array, W: Array, heads: list[Array], n_classes: int
-) -> tuple[Array, ...]:
-    """logits of feature i: slope_ik z_i + intercept_ik."""
-    slope, intercept = heads
-    Z = X @ xp.matrix_transpose(W)
-    Y = losses.one_hot(y, n_classes, X)[:, None, :]
-    _, P = losses.evaluate(Z[:, :, None] * slope + intercept, Y)
+    Two classes have one logit, whose slope is 1 and not learned.
+    """
+    *slope, intercept = heads
+    Z = (X @ xp.matrix_transpose(W))[..., None]
+    _, P = losses.evaluate((Z * slope[0] if slope else Z) + intercept, Y)
     G = c[:, None, None] * (P - Y)
-    gz = xp.sum(G * slope, axis=-1)
-    return xp.matrix_transpose(gz) @ X, xp.sum(G * Z[:, :, None], axis=0), xp.sum(G, axis=0)
+    gz = xp.sum(G * slope[0], axis=-1) if slope else G[..., 0]
+    by_slope = [xp.sum(G * Z, axis=0) for _ in slope]
+    return xp.matrix_transpose(gz) @ X, *by_slope, xp.sum(G, axis=0)
 
 
 def adamw_probe(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from scipy.optimize import brentq
 
 from pro2.linalg import losses
 from pro2.linalg.family import Member
@@ -28,7 +29,8 @@ MOST_SCORES = 1 << 22  # and fewer where they would have more scores than that t
 TOL = 1e-5  # of a mode: five digits of the scores
 SCREEN_TOL = 3e-4  # enough to tell which priors are the best; ten times that is not, for the widest ones
 GAIN_ROWS = 4096  # unlabelled rows that say how features vary: more would not change it
-SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen
+SPREAD = 0.5  # standard deviation of the log of the temperature before any label is seen,
+WIDEST = 2.5  # and how far that may go
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ def average_head(
     gains = _gains(priors, labels, others)
     chosen, screened = _worth_fitting(priors, gains, chosen, labels, shift)
     blocks = _fit(priors, gains, chosen, labels, shift, None, TOL)
-    standing = _standing(blocks, labels, host(labels.c))
+    standing = _standing(blocks, labels)
     weights = _normalised(standing.score, family.sharpness)
     # without the say of the row itself: what the average claims about it would be too good with it
     without = _normalised(standing.score - standing.say, family.sharpness)
@@ -126,13 +128,12 @@ def average_head(
     t = temperature(scores, Y, labels.c)
     coef, intercept = _mixed(blocks, weights)
     intercept = t * (intercept + shift.labeled) - shift.labeled + shift.assumed
-    likelihood = np.concatenate([b.likelihood for b in blocks], axis=1)
     return AveragedHead(
         coef=t * coef,
         intercept=intercept,
         members=standing.members,
         weights=weights,
-        loo=np.average(likelihood, axis=0, weights=host(labels.c)),
+        loo=standing.say.sum(axis=0) / host(labels.c).sum(),
         loo_scores=t * scores,
         temperature=t,
         shift=shift,
@@ -174,15 +175,33 @@ def _worth_fitting(
     if sum(map(len, members)) <= KEEP:
         return members, None
     few, classes = _screening_rows(priors[0], labels)
-    if few is not None:
-        some = labels.take(few)
-        blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
-        standing = _standing(blocks, some, host(some.c))
-        return _best(priors, blocks, standing, labels), standing
-    if _is_large(labels, priors[0]):
-        blocks = _fit(priors, gains, members, labels, shift, None, SCREEN_TOL)
-        return _hopeful(priors, blocks, _standing(blocks, labels, host(labels.c))), None
-    return members, None
+    if few is None and not _is_large(labels, priors[0]):
+        return members, None
+    some = labels if few is None else labels.take(few)
+    blocks = _fit(priors, gains, members, some, shift, classes, SCREEN_TOL)
+    standing = _standing(blocks, some)
+    if few is None:
+        keep = standing.score >= standing.score.max() - HOPELESS
+    else:
+        n_scores = labels.y.shape[0] * priors[0].heads.shape[1]
+        keep = _best(standing.score, blocks, min(KEEP, max(1, MOST_SCORES // n_scores)))
+    fitted = [(b.prior, m) for b in blocks for m in b.members]
+    kept = [[m for (p, m), k in zip(fitted, keep) if k and p is prior] for prior in priors]
+    return kept, None if few is None else standing
+
+
+def _best(score: np.ndarray, blocks: Sequence[_Block], n: int) -> np.ndarray:
+    """Which members are the n best, all of the one block with the largest weight: one factorisation of all rows."""
+    block = np.repeat(np.arange(len(blocks)), [len(b.members) for b in blocks])
+    best = np.argmax([np.logaddexp.reduce(score[block == i]) for i in range(len(blocks))])
+    own = np.where(block == best, score, -np.inf)
+    rank = np.argsort(np.argsort(-own, kind="stable"))
+    return np.asarray((rank < n) & (own >= own.max() - 0.5 * HOPELESS))
+
+
+def _is_large(labels: Labels, prior: SourcePrior) -> bool:
+    """Whether arithmetic costs more than calls."""
+    return bool(labels.y.shape[0] * prior.heads.shape[1] >= LARGE)
 
 
 def _fit(
@@ -228,11 +247,11 @@ def _alone(labels: Labels) -> Array:
     return xp.asarray(np.maximum(2.0 * share - 1.0, 0.0), device=device(labels.X))
 
 
-def _standing(blocks: Sequence[_Block], labels: Labels, c: np.ndarray) -> Standing:
-    """Of all members of the blocks, whose rows are `labels`, with weights c."""
+def _standing(blocks: Sequence[_Block], labels: Labels) -> Standing:
+    """Of all members of the blocks, whose rows are `labels`."""
     members = [(b.prior, m) for b in blocks for m in b.members]
     trust = np.array([prior.family.trust * prior.log_accuracy(m) for prior, m in members])
-    say = c[:, None] * np.concatenate([b.likelihood for b in blocks], axis=1)
+    say = host(labels.c)[:, None] * np.concatenate([b.likelihood for b in blocks], axis=1)
     return Standing([(prior.name, m) for prior, m in members], trust, say, host(labels.number))
 
 
@@ -241,32 +260,6 @@ def _normalised(score: np.ndarray, sharpness: float) -> np.ndarray:
     behind = score - score.max(axis=-1, keepdims=True)
     weights = (behind == 0).astype(float) if np.isinf(sharpness) else np.exp(sharpness * behind)
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
-def _best(
-    priors: Sequence[SourcePrior], blocks: Sequence[_Block], standing: Standing, labels: Labels
-) -> list[list[Member]]:
-    """The best members by prior, all of the one covariance with the largest weight: one factorisation of all rows."""
-    apart = np.split(standing.score, np.cumsum([len(b.members) for b in blocks])[:-1])
-    best = int(np.argmax([np.logaddexp.reduce(each) for each in apart]))
-    n_scores = labels.y.shape[0] * priors[0].heads.shape[1]
-    order = np.argsort(-apart[best], kind="stable")[: min(KEEP, max(1, MOST_SCORES // n_scores))]
-    near = apart[best] >= apart[best].max() - 0.5 * HOPELESS
-    members = [blocks[best].members[i] for i in order if near[i]]
-    return [members if prior is blocks[best].prior else [] for prior in priors]
-
-
-def _is_large(labels: Labels, prior: SourcePrior) -> bool:
-    """Whether arithmetic costs more than calls."""
-    return bool(labels.y.shape[0] * prior.heads.shape[1] >= LARGE)
-
-
-def _hopeful(priors: Sequence[SourcePrior], blocks: Sequence[_Block], standing: Standing) -> list[list[Member]]:
-    """All members by prior but those that a rough fit leaves without hope of a weight that matters."""
-    score = standing.score
-    keep = iter(score >= score.max() - HOPELESS)
-    left = [(b.prior, m) for b in blocks for m in b.members if next(keep)]
-    return [[m for p, m in left if p is prior] for prior in priors]
 
 
 def _mixed(blocks: Sequence[_Block], weights: np.ndarray) -> tuple[Array, Array]:
@@ -299,41 +292,17 @@ def _mixed_block(block: _Block, weights: np.ndarray) -> tuple[Array, Array]:
 def temperature(scores: Array, Y: Array, c: Array) -> float:
     """Scale of the logits that makes the left-out labels most likely, under a log-normal prior around 1.
 
-    Golden-section search on a log scale (the likelihood is concave in the scale), then Newton's method inside what is
-    left: the end of a search jumps from one of its points to the next where the labels change by nothing.
+    Where the slope of that, by the logarithm u of the scale, is zero; or the end of the range that it points to.
     """
     xp = array_namespace(scores)
 
-    def cost(u: float) -> float:
-        return float(xp.sum(c * losses.evaluate(float(np.exp(u)) * scores, Y)[0])) + 0.5 * (u / SPREAD) ** 2
+    def slope(u: float) -> float:
+        F = float(np.exp(u)) * scores
+        return float(xp.sum(c[:, None] * (losses.evaluate(F, Y)[1] - Y) * F)) + u / SPREAD**2
 
-    low, high, ratio = -2.5, 2.5, (5**0.5 - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    fa, fb = cost(a), cost(b)
-    while high - low > 0.1:
-        if fa <= fb:
-            high, b, fb = b, a, fa
-            a = high - ratio * (high - low)
-            fa = cost(a)
-        else:
-            low, a, fa = a, b, fb
-            b = low + ratio * (high - low)
-            fb = cost(b)
-    u = 0.5 * (low + high)
-    for _ in range(4):
-        slope, curvature = _derivatives(u, scores, Y, c)
-        u = min(max(u - slope / max(curvature, 1e-3 * abs(slope)), low), high)
-    return float(np.exp(u))
-
-
-def _derivatives(u: float, scores: Array, Y: Array, c: Array) -> tuple[float, float]:
-    """First and second one of the cost of a temperature, by its logarithm u."""
-    xp = array_namespace(scores)
-    F = float(np.exp(u)) * scores
-    P = losses.evaluate(F, Y)[1]
-    slope = float(xp.sum(c[:, None] * (P - Y) * F))
-    bend = float(xp.sum(c[:, None] * F * losses.curvature_times(P, F)))
-    return slope + u / SPREAD**2, bend + slope + 1.0 / SPREAD**2
+    if not slope(-WIDEST) < 0 < slope(WIDEST):
+        return float(np.exp(WIDEST if slope(WIDEST) <= 0 else -WIDEST))
+    return float(np.exp(brentq(slope, -WIDEST, WIDEST, xtol=1e-12)))
 
 
 def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from array_api_compat import is_numpy_array
@@ -10,52 +9,38 @@ from array_api_compat import is_numpy_array
 from pro2.linalg import kernels, losses
 from pro2.linalg.loo import left_out_scores, own_variance
 from pro2.linalg.moments import Array
-from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
+from pro2.linalg.problem import Path, Problem
 from pro2.linalg.rows import orthogonal
 
 SINGLE_TOL = 1e-4  # of a relative gradient in float32
 
 
-def by_kernel(problem: Problem, l2: Array) -> LogisticFit | None:
-    """Many small two-class problems; what the kernel does not bring below the tolerance is solved plainly."""
+def penalties_by_kernel(problem: Problem, l2: Array, loo: bool) -> tuple[Path, Array | None] | None:
+    """Many small two-class problems under penalties l2 (T, L), and mean leave-one-out losses (T, L) if asked for.
+
+    What the kernel does not bring below the tolerance is solved plainly.
+    """
     xp, Z = problem.xp, problem.Z
-    if Z.ndim != 3:
+    if problem.n_classes > 2 or Z.ndim != 3 or (loo and Z.shape[-1] > Z.shape[-2]):
         return None
-    T = Z.shape[0]
-    l2 = xp.broadcast_to(l2, (T,))
-    tol = _tolerance(problem)
+    tol, hard = _tolerance(problem), xp.astype(problem.y == 1, xp.float64) if loo else None
     offset = problem.offset(Z.shape[-1])[..., 0]
-    found = kernels.solve_batch(Z, problem.Y[..., 0], problem.c, offset, l2, tol, problem.max_iter)
+    found = kernels.solve_penalties(Z, problem.Y[..., 0], problem.c, offset, l2, hard, tol, problem.max_iter)
     if found is None:
         return None
-    coef, b, kkt, n_iter = found
-    coef = coef if problem.w0 is None else coef + problem.result(problem.w0[..., 0, :])
-    (at,) = xp.nonzero(~(kkt <= tol))
-    if at.shape[0]:
-        again = problem.at(at).solve_one(l2[at])
-        coef[at, ...], b[at], kkt[at] = again.coef, again.intercept, problem.result(again.kkt)
-    return LogisticFit(coef, b, kkt, n_iter, kkt <= tol)
-
-
-def penalties_by_kernel(problem: Problem, y: Array, l2: Sequence[float]) -> tuple[Array, Array, Array] | None:
-    xp, Z = problem.xp, problem.Z
-    if Z.ndim != 3 or Z.shape[-1] > Z.shape[-2]:
-        return None
-    tol = _tolerance(problem)
-    offset = xp.broadcast_to(problem.offset(Z.shape[-1])[..., 0], problem.c.shape)
-    hard, soft = xp.astype(y == 1, xp.float64), problem.Y[..., 0]
-    found = kernels.solve_penalties(Z, hard, soft, problem.c, offset, l2, tol, problem.max_iter)
-    if found is None:
-        return None
-    theta, b, loss, open_ = found
-    coef = theta if problem.w0 is None else theta + problem.w0
-    (at,) = xp.nonzero(open_)
+    theta, b, kkt, n_iter, loss = found
+    theta = theta if problem.w0 is None else theta + xp.astype(problem.w0, theta.dtype, copy=False)
+    path = Path(theta[:, None, :, None, :], b[:, None, :, None], kkt[:, None, :], n_iter, kkt[:, None, :] <= tol, None)
+    (at,) = xp.nonzero(~xp.all(kkt <= tol, axis=-1))
     if at.shape[0]:
         rest = problem.at(at)
-        fit, scores = joined(rest, [one_prefix(rest, Z.shape[-1], xp.asarray(list(l2), dtype=xp.float64), loo=True)])
-        coef[at, ...], b[at, ...] = fit.coef[:, 0], fit.intercept[:, 0]
-        loss[at, ...] = loo_loss(scores[..., 0], y[at, ...], 2, rest.c)[:, 0]
-    return problem.result(coef), problem.result(b), loss
+        again = rest.prefix(Z.shape[-1], l2[at, None, :], loo)
+        for whole, part in zip(path[:3], again[:3]):
+            whole[at, ...] = xp.astype(part, whole.dtype, copy=False)
+        path.converged[at, ...] = again.kkt <= tol
+        if loss is not None:
+            loss[at, ...] = rest.loo_loss(again)[:, 0, :]
+    return path, loss
 
 
 def _tolerance(problem: Problem) -> float:
@@ -64,7 +49,7 @@ def _tolerance(problem: Problem) -> float:
     return max(problem.tol, SINGLE_TOL) if single else problem.tol
 
 
-def paths_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: bool) -> Part:
+def path_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: bool) -> Path:
     """All prefixes in row space, on the host: each Gram matrix is the one before plus the new features."""
     xp, Z = problem.xp, problem.wide(problem.Z)
     lead, (M, D) = Z.shape[:-2], Z.shape[-2:]
@@ -76,16 +61,16 @@ def paths_by_kernel(problem: Problem, n_features: list[int], l2: Array, loo: boo
     y, c, offset = (_rows_of(xp, v, shape) for v in (problem.Y[..., None, :, 0], problem.c[..., None, :], offset))
     a, b, kkt, n_iter = kernels.solve_paths(xp.reshape(K, (-1, M, M)), y, c, offset, l2, problem.tol, problem.max_iter)
     scores = _loo_by_kernel(xp, Z, n_features, K, y, c, offset, a, b, l2) if loo else None
-    n_d, J = len(n_features), l2.shape[0]
-    a, b, kkt = (xp.reshape(v, (*lead, n_d, J, *v.shape[2:])) for v in (a, b, kkt))
-    coef = xp.zeros((*lead, n_d, J, 1, D), dtype=xp.float64)
+    shape = (*lead, len(n_features), l2.shape[0])
+    a, b, kkt = (xp.reshape(v, (*shape, *v.shape[2:])) for v in (a, b, kkt))
+    coef = xp.zeros((*shape, 1, D), dtype=xp.float64)
     for i, d in enumerate(n_features):
         coef[..., i, :, 0, :d] = a[..., i, :, :] @ Z[..., :d]
         b[..., i, :] -= (mean[..., :d] @ xp.matrix_transpose(coef[..., i, :, 0, :d]))[..., 0, :]
         if problem.w0 is not None:
             coef[..., i, :, :, :d] += problem.w0[..., None, :, :d]
-    scores = None if scores is None else xp.reshape(scores, (*lead, n_d, J, M, 1))
-    return _finished(problem, Part(coef, b[..., None], kkt, n_iter, scores), n_features, l2, loo)
+    scores = None if scores is None else xp.reshape(scores, (*shape, M, 1))
+    return _finished(problem, Path(coef, b[..., None], kkt, n_iter, kkt <= problem.tol, scores), n_features, l2)
 
 
 def _prefix_grams(xp: Any, Z: Array, n_features: list[int]) -> Array:
@@ -138,16 +123,12 @@ def _variances(xp: Any, A: Array, K: Array, c: Array, h: Array, l2: Array) -> Ar
     return T + xp.where(mass > 0, u * u / xp.where(mass > 0, mass, xp.ones_like(mass)), xp.zeros_like(u))
 
 
-def _finished(problem: Problem, part: Part, n_features: list[int], l2: Array, loo: bool) -> Part:
+def _finished(problem: Problem, path: Path, n_features: list[int], l2: Array) -> Path:
     """Prefixes that the kernel left above the tolerance, solved plainly."""
-    xp = problem.xp
-    open_ = ~(part.residual <= problem.tol)
+    each = tuple(slice(None) for _ in problem.Z.shape[:-2])
     for i, d in enumerate(n_features):
-        if bool(xp.any(open_[..., i, :])):
-            again = one_prefix(problem, d, l2, loo)
-            part.coef[..., i, :, :, :] = again.coef[..., 0, :, :, :]
-            part.intercept[..., i, :, :] = again.intercept[..., 0, :, :]
-            part.residual[..., i, :] = again.residual[..., 0, :]
-            if part.scores is not None and again.scores is not None:
-                part.scores[..., i, :, :, :] = again.scores[..., 0, :, :, :]
-    return part
+        if not bool(problem.xp.all(path.converged[(*each, i)])):
+            again = problem.prefix(d, l2, path.scores is not None)
+            for name in ("coef", "intercept", "kkt", "converged", *(("scores",) if path.scores is not None else ())):
+                getattr(path, name)[(*each, i)] = getattr(again, name)[(*each, 0)]
+    return path

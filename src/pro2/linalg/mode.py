@@ -108,7 +108,7 @@ def _descend(
             live, worst = xp.take(live, some, axis=-1), xp.take(worst, some, axis=-1)
             part, part_residual, n_iter = _descend(problem.take(some), at.take(some), live, worst, n_iter, max_iter)
             return at.put(part, keep), _put(residual, part_residual, keep, -1), n_iter
-        new = problem.line_search(at, problem.newton_step(at, gradient, residual, live), live)
+        new = problem.line_search(at, *problem.newton_step(at, gradient, residual, live), live)
         # rounding allows no further descent: neither the objective nor the gradient falls any more
         stuck = (new.value >= at.value - _rounding(at.value)) & (residual >= 0.5 * worst)
         live, worst, at, n_iter = live & ~stuck, xp.minimum(worst, residual), new, n_iter + 1
@@ -144,11 +144,6 @@ class _Point(NamedTuple):
     def put(self, part: _Point, at: np.ndarray) -> _Point:
         B, F, P = (_put(a, b, at, -2) for a, b in zip(self[:3], part[:3]))
         return _Point(B, F, P, _put(self.value, part.value, at, -1))
-
-
-class _Step(NamedTuple):
-    B: Array
-    F: Array
 
 
 class _Problem:
@@ -199,19 +194,17 @@ class _Problem:
         gradient = _down(self.phi, self.c * (at.P - self.Y)) + self.prior[..., None] * at.B
         return gradient, _largest(xp, gradient / self.bound)
 
-    def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> _Step:
+    def newton_step(self, at: _Point, gradient: Array, residual: Array, live: Array) -> tuple[Array, Array]:
         """x with Hessian x = -gradient, and what it does to the scores."""
         xp = self.xp
         with np.errstate(over="ignore", invalid="ignore"):  # said by what is not finite
-            if self._direct:
-                x = self._factorised(at.P, -gradient)
-            else:
-                x = self._iterated(at.P, -gradient, residual, live)
+            direct = self._direct
+            x = self._factorised(at.P, -gradient) if direct else self._iterated(at.P, -gradient, residual, live)
             Fx = _up(self.phi, x)
             total = xp.sum(xp.sum(x, axis=-3), axis=-1) + xp.sum(xp.sum(Fx, axis=-3), axis=-1)
         # without curvature a step has no end: such a problem stays where it is, and is not converged
         ends = xp.isfinite(total)[..., None, :, None]
-        return _Step(xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx)))
+        return xp.where(ends, x, xp.zeros_like(x)), xp.where(ends, Fx, xp.zeros_like(Fx))
 
     def _factorised(self, P: Array, left: Array) -> Array:
         """x with Hessian x = left, of one logit."""
@@ -284,22 +277,22 @@ class _Problem:
             d = z + _ratio(xp, now, then)[..., None, :, None] * d
         return xp.astype(x, self.phi.dtype, copy=False)
 
-    def line_search(self, at: _Point, step: _Step, live: Array) -> _Point:
+    def line_search(self, at: _Point, step: Array, step_scores: Array, live: Array) -> _Point:
         """Halve each problem's step until its objective does not rise; problems that are done stay."""
         xp = self.xp
         # curvature is known near here only: beyond, where it has died, a step would end where no other can begin
-        near, far = REACH + _largest(xp, at.F), _largest(xp, step.F)
+        near, far = REACH + _largest(xp, at.F), _largest(xp, step_scores)
         t = xp.astype(live, at.value.dtype) * (near / xp.maximum(far, near))
         ceiling = at.value + _rounding(at.value)
         for _ in range(40):
             by = t[..., None, :, None]
-            new = self._at(at.B + by * step.B, at.F + by * step.F)
+            new = self._at(at.B + by * step, at.F + by * step_scores)
             rises = ~(new.value <= ceiling) & live
             if not bool(xp.any(rises)):
                 return new
             t = xp.where(rises, 0.5 * t, t)
         by = xp.where(rises, xp.zeros_like(t), t)[..., None, :, None]
-        return self._at(at.B + by * step.B, at.F + by * step.F)
+        return self._at(at.B + by * step, at.F + by * step_scores)
 
 
 def _up(phi: Array, B: Array) -> Array:

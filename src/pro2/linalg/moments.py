@@ -104,9 +104,6 @@ class Moments:
         mean = xp.where((self.weight > 0)[:, None], self.mean, self.total_mean())
         return type(self)(self.classes, self.weight, mean, self.scatter)
 
-    def __add__(self, other: Moments) -> Self:
-        return self.merge(other)
-
     def merge(self, other: Moments) -> Self:
         """Moments of both sets of rows together; classes may differ."""
         if not isinstance(other, Moments):
@@ -131,6 +128,8 @@ class Moments:
         scatter = self.scatter + other.scatter
         scatter += lapack.product(xp.matrix_transpose(lift), lift)
         return type(self)(self.classes, weight, mean, scatter)
+
+    __add__ = merge
 
     def over(self, classes: tuple[Any, ...]) -> Self:
         """The same moments over a larger list of classes; new ones are empty."""
@@ -291,8 +290,4 @@ def _shifted(xp: Any, X: Array, reference: Array, codes: Array) -> Array:
 
 
 def _product_dtype(xp: Any, dtype: Any) -> Any:
-    if dtype == xp.float64:
-        return xp.float64
-    if dtype == xp.float32:
-        return xp.float32
-    return xp.float32 if "float16" in str(dtype) else xp.float64
+    return xp.float32 if dtype == xp.float32 or "float16" in str(dtype) else xp.float64

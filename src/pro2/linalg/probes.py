@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from array_api_compat import array_namespace, device
 
 from pro2.linalg import kernels
-from pro2.linalg.compiled import by_kernel, paths_by_kernel, penalties_by_kernel
+from pro2.linalg.compiled import path_by_kernel, penalties_by_kernel
 from pro2.linalg.kernels.threads import in_threads
 from pro2.linalg.mode import MOST_STEPS
 from pro2.linalg.moments import Array
-from pro2.linalg.problem import LogisticFit, Part, Problem, joined, loo_loss, one_prefix
+from pro2.linalg.problem import LogisticFit, Path, Problem, loo_loss
+
+__all__ = ["LogisticFit", "fit_logistic", "fit_path", "loo_loss", "loo_path", "loo_penalties"]
 
 STACKED = 64  # rows up to which all prefixes are solved as one batch: calls cost more than arithmetic there
 
@@ -58,15 +60,11 @@ def fit_logistic(
         coef (..., p) and intercept (...) for two classes, (..., n_classes, p) and (..., n_classes) for more.
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, prior_mean, tol, max_iter)
-    l2 = _check_l2(problem.Z, l2)
-    fast = by_kernel(problem, l2) if n_classes == 2 else None
-    if fast is not None:
-        return fast
-    pieces = problem.pieces()
-    if not pieces:
-        return problem.solve_one(l2)
-    l2 = problem.xp.broadcast_to(l2, problem.c.shape[:-1])
-    return LogisticFit.of_pieces(in_threads(lambda part: problem.at(part).solve_one(l2[part]), pieces))
+    lead = problem.c.shape[:-1]
+    path, _ = _penalties(problem, problem.xp.broadcast_to(_check_l2(problem.Z, l2), lead)[..., None], loo=False)
+    coef, intercept, kkt, n_iter, converged = problem.fit(path)
+    only = (*(slice(None) for _ in lead), 0, 0, ...)
+    return LogisticFit(coef[only], intercept[only], kkt[only], n_iter, converged[only])
 
 
 def fit_path(
@@ -80,7 +78,7 @@ def fit_path(
     (..., n_d, n_l2[, K]).
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, prior_mean, tol, max_iter)
-    return joined(problem, _parts(problem, n_features, l2, loo=False))[0]
+    return problem.fit(_path(problem, n_features, l2, loo=False))
 
 
 def loo_path(
@@ -93,8 +91,8 @@ def loo_path(
     Scores are (..., n_d, n_l2, M) for two classes and (..., n_d, n_l2, M, K) for more.
     """
     problem = Problem.check(Z, y, n_classes, sample_weight, prior_mean, tol, max_iter)
-    fit, scores = joined(problem, _parts(problem, n_features, l2, loo=True))
-    return fit, problem.result(scores[..., 0] if n_classes == 2 else scores)
+    path = _path(problem, n_features, l2, loo=True)
+    return problem.fit(path), problem.result(problem.loo_scores(path))
 
 
 def loo_penalties(
@@ -103,49 +101,43 @@ def loo_penalties(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Heads (T, L[, K], p), intercepts (T, L[, K]) and mean leave-one-out losses (T, L) of T targets Z (T, M, p)."""
     problem = Problem.check(Z, y, n_classes, sample_weight, prior_mean, None, MOST_STEPS)
-    done = penalties_by_kernel(problem, y, l2) if n_classes == 2 else None
-    if done is not None:
-        return done
-    pieces = problem.pieces()
-    if not pieces:
-        return _penalties(problem, y, l2)
-    coef, intercept, loss = zip(*in_threads(lambda part: _penalties(problem.at(part), y[part, ...], l2), pieces))
-    return problem.xp.concat(coef), problem.xp.concat(intercept), problem.xp.concat(loss)
+    grid = problem.xp.broadcast_to(_check_l2(problem.Z, list(l2)), (Z.shape[0], len(l2)))
+    path, loss = _penalties(problem, grid, loo=True)
+    fit = problem.fit(path)
+    return fit.coef[:, 0, ...], fit.intercept[:, 0, ...], loss
 
 
-def _penalties(problem: Problem, y: Array, l2: Sequence[float]) -> tuple[Array, Array, Array]:
-    fit, scores = joined(problem, _parts(problem, [problem.Z.shape[-1]], l2, loo=True))
-    loss = loo_loss(scores[..., 0] if problem.n_classes == 2 else scores, y, problem.n_classes, problem.c)
-    return fit.coef[:, 0, ...], fit.intercept[:, 0, ...], loss[:, 0, :]
+def _penalties(problem: Problem, l2: Array, loo: bool) -> tuple[Path, Array | None]:
+    """All features under penalties l2 (..., L) of each problem, and mean leave-one-out losses (..., L) if asked for."""
+    found = penalties_by_kernel(problem, l2, loo)
+    if found is not None:
+        return found
+    D, pieces = problem.Z.shape[-1], problem.pieces()
+    if pieces:
+        parts = in_threads(lambda some: problem.at(some).prefix(D, l2[some, None, :], loo), pieces)
+        path = Path.joined(parts, axis=0)
+    else:
+        path = problem.prefix(D, l2[..., None, :], loo)
+    return path, problem.loo_loss(path)[..., 0, :] if loo else None
 
 
-def _parts(problem: Problem, n_features: Sequence[int], l2: Sequence[float], loo: bool) -> list[Part]:
-    """Solutions in the order of n_features, whichever way suits the size."""
-    xp, Z = problem.xp, problem.Z
+def _path(problem: Problem, n_features: Sequence[int], l2: Sequence[float], loo: bool) -> Path:
+    """Prefixes in the order of n_features, whichever way suits the size."""
+    Z = problem.Z
     M, D = Z.shape[-2:]
     bad = [d for d in n_features if not 1 <= d <= D]
     if bad or not len(n_features):
         raise ValueError(f"n_features must be prefix lengths in 1..{D}, got {list(n_features)}.")
-    grid = _check_l2(problem.Z, xp.asarray(list(l2), dtype=xp.float64, device=device(Z)))
+    grid = _check_l2(Z, list(l2))
     n_problems = math.prod(Z.shape[:-2]) * len(n_features) * grid.shape[0]
     if problem.n_classes == 2 and kernels.serves_paths(Z, M, n_problems):
-        return [paths_by_kernel(problem, list(n_features), grid, loo)]
+        return path_by_kernel(problem, list(n_features), grid, loo)
     if M <= STACKED and D > M and len(n_features) > 1:
-        return [_stacked(problem, n_features, grid, loo)]
-    return [one_prefix(problem, d, grid, loo) for d in n_features]
+        return problem.stacked(n_features, grid, loo)
+    return Path.joined([problem.prefix(d, grid, loo) for d in n_features], axis=Z.ndim - 2)
 
 
-def _stacked(problem: Problem, n_features: Sequence[int], l2: Array, loo: bool) -> Part:
-    """Prefixes as one batch: features beyond a prefix are zero."""
-    xp, Z = problem.xp, problem.wide(problem.Z)
-    inside = xp.arange(Z.shape[-1], device=device(Z)) < xp.asarray(list(n_features), device=device(Z))[:, None]
-    inside = xp.astype(inside, Z.dtype)[:, None, :]
-    offset = xp.stack([problem.offset(d) for d in n_features], axis=-3)
-    w0 = None if problem.w0 is None else problem.w0[..., None, :, :] * inside
-    return problem.solve(Z[..., None, :, :] * inside, problem.c[..., None, :], offset, w0, l2, loo)
-
-
-def _check_l2(Z: Array, l2: Array | float) -> Array:
+def _check_l2(Z: Array, l2: Array | Sequence[float] | float) -> Array:
     xp = array_namespace(Z)
     l2 = xp.asarray(l2, dtype=xp.float64, device=device(Z))
     if not bool(xp.all((l2 > 0) & (l2 < float("inf")))):

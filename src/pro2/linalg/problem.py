@@ -31,33 +31,41 @@ class LogisticFit(NamedTuple):
     n_iter: int
     converged: Array
 
-    @classmethod
-    def of_pieces(cls, fits: Sequence[LogisticFit]) -> LogisticFit:
-        """Of a batch from those of its pieces."""
-        xp = array_namespace(fits[0].coef)
-        coef, intercept, kkt, n_iter, converged = zip(*fits)
-        return cls(xp.concat(coef), xp.concat(intercept), xp.concat(kkt), max(n_iter), xp.concat(converged))
 
+class Path(NamedTuple):
+    """Problems (...) times n_d prefixes times J penalties.
 
-class Part(NamedTuple):
-    """One prefix under all penalties, with an axis of prefixes before that of penalties.
-
-    coef (..., n_d, J, K', D), intercept (..., n_d, J, K'), residual (..., n_d, J), scores (..., n_d, J, M, K') or None.
+    coef (..., n_d, J, K', D), intercept (..., n_d, J, K'), kkt and converged (..., n_d, J), leave-one-out scores
+    (..., n_d, J, M, K') or None.
     """
 
     coef: Array
     intercept: Array
-    residual: Array
+    kkt: Array
     n_iter: int
+    converged: Array
     scores: Array | None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Path], axis: int) -> Path:
+        """Parts one after the other: of the problems (axis 0), or of the prefixes."""
+        if len(parts) == 1:
+            return parts[0]
+        xp = array_namespace(parts[0].coef)
+        coef, intercept, kkt, n_iter, converged, scores = zip(*parts)
+        whole: list[Any] = [xp.concat(v, axis=axis) for v in (coef, intercept, kkt, converged)]
+        left_out = None if scores[0] is None else xp.concat(scores, axis=axis)
+        return cls(whole[0], whole[1], whole[2], max(n_iter), whole[3], left_out)
 
 
 class Problem:
-    """A checked batch: features, soft targets, weights of sum one, and the centre of the penalty."""
+    """A checked batch: features, labels, soft targets, weights of sum one, and the centre of the penalty."""
 
-    def __init__(self, Z: Array, Y: Array, c: Array, w0: Array | None, n_classes: int, tol: float, max_iter: int):
+    def __init__(
+        self, Z: Array, y: Array, Y: Array, c: Array, w0: Array | None, n_classes: int, tol: float, max_iter: int
+    ):
         self.xp = array_namespace(Z)
-        self.Z, self.Y, self.c, self.w0 = Z, Y, c, w0
+        self.Z, self.y, self.Y, self.c, self.w0 = Z, y, Y, c, w0
         self.n_classes, self.tol, self.max_iter = n_classes, tol, max_iter
 
     @classmethod
@@ -77,14 +85,14 @@ class Problem:
             c = c * xp.astype(xp.asarray(sample_weight, device=device(Z)), c.dtype)
         w0 = None if prior_mean is None else xp.asarray(prior_mean, dtype=c.dtype, device=device(Z))
         w0 = w0[..., None, :] if w0 is not None and n_classes == 2 else w0
-        Y = soft_targets(y, c, n_classes)
-        return cls(Z, Y, c / xp.sum(c, axis=-1, keepdims=True), w0, n_classes, TOL if tol is None else tol, max_iter)
+        Y, c = soft_targets(y, c, n_classes), c / xp.sum(c, axis=-1, keepdims=True)
+        return cls(Z, y, Y, c, w0, n_classes, TOL if tol is None else tol, max_iter)
 
     def at(self, some: Any) -> Problem:
         """Some problems of a batch with one leading axis."""
         w0 = self.w0 if self.w0 is None or self.w0.ndim == 2 else self.w0[some, ...]
-        Z, Y, c = (v[some, ...] for v in (self.Z, self.Y, self.c))
-        return Problem(Z, Y, c, w0, self.n_classes, self.tol, self.max_iter)
+        Z, y, Y, c = (v[some, ...] for v in (self.Z, self.y, self.Y, self.c))
+        return Problem(Z, y, Y, c, w0, self.n_classes, self.tol, self.max_iter)
 
     def pieces(self) -> list[slice]:
         """Of a large batch on the host, parts that fit the cache; none where it is solved as a whole."""
@@ -103,57 +111,51 @@ class Problem:
         """In the caller's type."""
         return self.xp.astype(values, self.Z.dtype, copy=False)
 
-    def solve_one(self, l2: Array) -> LogisticFit:
-        """All features under one penalty per problem."""
-        rows = self._rows(self.wide(self.Z), self.c, 1)
-        mode = self._mode(rows, self.offset(self.Z.shape[-1]), l2[..., None])
-        coef, intercept = _heads(rows, mode, self.w0)
-        coef, intercept, kkt = coef[..., 0, :, :], intercept[..., 0, :], mode.residual[..., 0]
+    def fit(self, path: Path) -> LogisticFit:
+        """What a caller sees of a path: in its type, without an axis of one logit."""
+        coef, intercept = self.result(path.coef), self.result(path.intercept)
         if self.n_classes == 2:
             coef, intercept = coef[..., 0, :], intercept[..., 0]
-        return LogisticFit(self.result(coef), self.result(intercept), kkt, mode.n_iter, kkt <= self.tol)
+        return LogisticFit(coef, intercept, *path[2:5])
 
-    def _rows(self, A: Array, c: Array, n_penalties: int) -> Rows:
-        M, p = A.shape[-2:]
-        direct = self.w0 is None and p <= M and is_direct(M, p + 1, n_penalties, losses.n_scores(self.n_classes))
-        return orthogonal(A, c, intercept=True, as_is=direct)
+    def loo_scores(self, path: Path) -> Array:
+        """Of a path that has them, (..., n_d, J, M) for two classes, (..., n_d, J, M, K) for more."""
+        assert path.scores is not None
+        return path.scores[..., 0] if self.n_classes == 2 else path.scores
 
-    def _mode(self, rows: Rows, offset: Array, l2: Array) -> Mode:
-        shape = (*offset.shape[:-1], l2.shape[-1], offset.shape[-1])
-        offset = self.xp.broadcast_to(offset[..., None, :], shape)
-        Y = self.Y if self.Y.ndim == rows.phi.ndim else self.Y[..., None, :, :]
-        return find_mode(rows, Y, offset, l2, tol=self.tol, max_iter=self.max_iter)
+    def loo_loss(self, path: Path) -> Array:
+        """Mean leave-one-out log-loss over rows, (..., n_d, J)."""
+        return loo_loss(self.loo_scores(path), self.y, self.n_classes, self.c)
 
-    def solve(self, A: Array, c: Array, offset: Array, w0: Array | None, l2: Array, loo: bool) -> Part:
-        """Prefixes A (..., n_d, M, d) under all penalties l2 (J,)."""
-        xp = self.xp
-        rows = self._rows(A, c, l2.shape[0])
-        mode = self._mode(rows, offset, l2)
+    def prefix(self, d: int, l2: Array, loo: bool) -> Path:
+        """The first d features under penalties l2 (J,), or (..., 1, J) where each problem has its own."""
+        A, w0 = self.wide(self.Z[..., None, :, :d]), None if self.w0 is None else self.w0[..., None, :, :d]
+        return self._solve(A, self.offset(d)[..., None, :, :], w0, l2, loo)
+
+    def stacked(self, n_features: Sequence[int], l2: Array, loo: bool) -> Path:
+        """Several prefixes as one batch: features beyond a prefix are zero."""
+        xp, Z = self.xp, self.wide(self.Z)
+        inside = xp.arange(Z.shape[-1], device=device(Z)) < xp.asarray(list(n_features), device=device(Z))[:, None]
+        inside = xp.astype(inside, Z.dtype)[:, None, :]
+        offset = xp.stack([self.offset(d) for d in n_features], axis=-3)
+        w0 = None if self.w0 is None else self.w0[..., None, :, :] * inside
+        return self._solve(Z[..., None, :, :] * inside, offset, w0, l2, loo)
+
+    def _solve(self, A: Array, offset: Array, w0: Array | None, l2: Array, loo: bool) -> Path:
+        """Rows A (..., n_d, M, d), scores of the centre (..., n_d, M, K') and the centre itself, (..., n_d, K', d)."""
+        xp, Y, (M, p), J = self.xp, self.Y[..., None, :, :], A.shape[-2:], l2.shape[-1]
+        direct = self.w0 is None and p <= M and is_direct(M, p + 1, J, Y.shape[-1])
+        rows = orthogonal(A, self.c[..., None, :], intercept=True, as_is=direct)
+        offset = xp.broadcast_to(offset[..., None, :], (*offset.shape[:-1], J, offset.shape[-1]))
+        mode = find_mode(rows, Y, offset, l2, tol=self.tol, max_iter=self.max_iter)
         coef, intercept = _heads(rows, mode, w0)
         scores = None
         if loo:
             # one logit: each row's own curvature is affordable, and exact
-            each = leave_one_out(rows, mode, self.Y[..., None, :, :], l2, own_curvature=self.n_classes == 2)
+            each = leave_one_out(rows, mode, Y, l2, own_curvature=self.n_classes == 2)
             scores = xp.moveaxis(each, -2, -3)
-        return Part(_pad(xp, coef, self.Z.shape[-1]), intercept, mode.residual, mode.n_iter, scores)
-
-
-def one_prefix(problem: Problem, d: int, l2: Array, loo: bool) -> Part:
-    A = problem.wide(problem.Z[..., None, :, :d])
-    w0 = None if problem.w0 is None else problem.w0[..., None, :, :d]
-    return problem.solve(A, problem.c[..., None, :], problem.offset(d)[..., None, :, :], w0, l2, loo)
-
-
-def joined(problem: Problem, parts: list[Part]) -> tuple[LogisticFit, Array]:
-    xp = problem.xp
-    coef, intercept, kkt, n_iter, scores = parts[0]
-    if len(parts) > 1:
-        coef, intercept, kkt = (xp.concat([p[k] for p in parts], axis=-a) for k, a in ((0, 4), (1, 3), (2, 2)))
-        scores = None if scores is None else xp.concat([p.scores for p in parts], axis=-4)
-        n_iter = max(p.n_iter for p in parts)
-    if problem.n_classes == 2:
-        coef, intercept = coef[..., 0, :], intercept[..., 0]
-    return LogisticFit(problem.result(coef), problem.result(intercept), kkt, n_iter, kkt <= problem.tol), scores
+        coef = _pad(xp, coef, self.Z.shape[-1])
+        return Path(coef, intercept, mode.residual, mode.n_iter, mode.converged, scores)
 
 
 def loo_loss(scores: Array, y: Array, n_classes: int = 2, sample_weight: Array | None = None) -> Array:

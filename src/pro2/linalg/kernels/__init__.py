@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -30,7 +30,6 @@ LARGEST = 1 << 15  # numbers of one problem: beyond, four of them leave the seco
 MOST_ROWS = 512  # of a path: beyond, its Gram matrix leaves the cache
 SPLIT = 1 << 20  # paths times M^2 of one thread, at least
 
-Solution = tuple[Array, Array, Array, int]
 _asked: ContextVar[bool | None] = ContextVar("compiled", default=None)
 
 
@@ -54,70 +53,55 @@ def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def solve_batch(Z: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int) -> Solution | None:
-    """theta (T, p), b (T,), residual (T,) and iterations of T problems Z (T, M, p); y, c, offset (T, M), l2 (T,)."""
-    if Z.ndim != 3 or Z.shape[-1] > WIDEST or math.prod(Z.shape) < MANY:
+def solve_penalties(
+    Z: Array, y: Array, c: Array, offset: Array, l2: Array, hard: Array | None, tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int, Array | None] | None:
+    """theta (T, L, p), b and residual (T, L), iterations, leave-one-out losses (T, L) of Z (T, M, p), l2 (T, L).
+
+    y, c and offset are (T, M); y may be soft. Losses are weighted means for labels `hard` (T, M), 0 and 1, if given.
+    """
+    L = l2.shape[-1]
+    if Z.shape[-1] > WIDEST or math.prod(Z.shape) * L < MANY:
         return None
-    if is_torch_array(Z) and Z.device.type == "cuda" and "float32" in str(Z.dtype) and available("triton"):
+    single = is_torch_array(Z) and Z.device.type == "cuda" and "float32" in str(Z.dtype)
+    if single and hard is None and L == 1 and available("triton"):
         from pro2.linalg.kernels import triton_newton
 
-        return triton_newton.solve_batch(Z, y, c, offset, l2, tol, max_iter)
-    return _lanes(Z, y, c, offset, l2, tol, max_iter) if _fits_lanes(Z) else None
-
-
-def _fits_lanes(Z: Array) -> bool:
-    return bool(is_numpy_array(Z) and Z.shape[-1] * Z.shape[-2] <= LARGEST and available("numba"))
-
-
-def _lanes(Z: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int) -> Solution:
-    from pro2.linalg.kernels.lanes_newton import solve_range
-
-    kernel: Any = solve_range
-    T, M, p = Z.shape
-    y, c, offset = (np.broadcast_to(a, (T, M)) for a in (y, c, offset))
-    l2 = np.broadcast_to(l2, (T,))
-    theta, b, kkt = (np.empty(s, Z.dtype) for s in ((T, p), (T,), (T,)))
-    n_iter = np.zeros(T, np.int64)
-
-    def solve(part: slice) -> None:
-        data, results = ([a[part] for a in group] for group in ((Z, y, c, offset, l2), (theta, b, kkt, n_iter)))
-        kernel(*data, tol, max_iter, False, *results)
-
-    in_threads(solve, host_pieces(c, (T,), M * p) or [slice(0, T)])
-    return theta, b, kkt, int(n_iter.max())
-
-
-def solve_penalties(
-    Z: Array, y: Array, soft: Array, c: Array, offset: Array, l2: Sequence[float], tol: float, max_iter: int
-) -> tuple[Array, Array, Array, Array] | None:
-    """theta (T, L, p), b and weighted leave-one-out losses (T, L), and whether a target is open (T,).
-
-    y are labels 0 and 1, `soft` what is fitted to; both (T, M) like c. Penalties are taken from the strongest on, each
-    solution the start of the next.
-    """
-    if Z.shape[-1] > WIDEST or math.prod(Z.shape) * len(l2) < MANY or not _fits_lanes(Z):
+        theta, b, kkt, n_iter = triton_newton.solve_batch(Z, y, c, offset, l2[:, 0], tol, max_iter)
+        return theta[:, None, :], b[:, None], kkt[:, None], n_iter, None
+    if not is_numpy_array(Z) or Z.shape[-1] * Z.shape[-2] > LARGEST or not available("numba"):
         return None
+    return _lanes(Z, y, c, offset, l2, hard, tol, max_iter)
+
+
+def _lanes(
+    Z: Array, y: Array, c: Array, offset: Array, l2: Array, hard: Array | None, tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int, Array | None]:
+    """Penalties are taken from the strongest on, each solution the start of the next."""
     from pro2.linalg.kernels.lanes_loo import loo_range
     from pro2.linalg.kernels.lanes_newton import solve_range
 
     newton: Any = solve_range
     leave_out: Any = loo_range
-    (T, M, p), L = Z.shape, len(l2)
-    theta, b, loss, open_ = np.empty((T, L, p)), np.empty((T, L)), np.empty((T, L)), np.zeros(T, bool)
+    (T, M, p), L = Z.shape, l2.shape[-1]
+    y, c, offset = (np.broadcast_to(v, (T, M)) for v in (y, c, offset))
+    theta, b, kkt, n_iter = np.zeros((L, T, p)), np.zeros((L, T)), np.empty((L, T)), np.zeros((L, T), np.int64)
+    loss = None if hard is None else np.empty((L, T))
 
     def walk(part: slice) -> None:
-        here = [a[part] for a in (Z, soft, c, offset)]
-        n = len(here[0])
-        v, intercept, value, kkt = np.zeros((n, p)), np.zeros(n), np.empty(n), np.empty(n)
-        for i in np.argsort(l2)[::-1]:
-            penalty = np.full(n, float(l2[i]))
-            newton(*here, penalty, tol, max_iter, True, v, intercept, kkt, np.empty(n, np.int64))
-            leave_out(here[0], y[part], *here[1:], penalty, v, intercept, value)
-            theta[part, i], b[part, i], loss[part, i] = v, intercept, value
-            open_[part] |= ~(kkt <= tol)
+        rows, before = [v[part] for v in (y, c, offset)], None
+        for i in np.argsort(-l2.sum(axis=0)):
+            penalty, found = np.ascontiguousarray(l2[part, i]), (theta[i, part], b[i, part])
+            if before is not None:
+                theta[i, part], b[i, part] = before
+            newton(Z[part], *rows, penalty, tol, max_iter, *found, kkt[i, part], n_iter[i, part])
+            if loss is not None and hard is not None:
+                leave_out(Z[part], hard[part], *rows, penalty, *found, loss[i, part])
+            before = found
 
     in_threads(walk, host_pieces(c, (T,), M * p) or [slice(0, T)])
-    return theta, b, loss, open_
+    theta, b, kkt = np.moveaxis(theta, 0, 1), b.T, kkt.T
+    return theta, b, kkt, int(n_iter.max(initial=0)), None if loss is None else loss.T
 
 
 def serves_paths(like: Array, M: int, n_problems: int) -> bool:
@@ -128,7 +112,9 @@ def serves_paths(like: Array, M: int, n_problems: int) -> bool:
     return n_problems * M * M >= LONG if asked is None else asked
 
 
-def solve_paths(K: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int) -> Solution:
+def solve_paths(
+    K: Array, y: Array, c: Array, offset: Array, l2: Array, tol: float, max_iter: int
+) -> tuple[Array, Array, Array, int]:
     """Row-space solutions a (T, J, M) with intercepts, residuals (T, J), of Gram matrices K (T, M, M), l2 (J,)."""
     from pro2.linalg.kernels import path_newton
 

@@ -25,6 +25,7 @@ from pro2.linalg.kernels.lanes_newton import (
     factorise,
     fill,
     move,
+    store_rows,
     workspace,
 )
 
@@ -95,10 +96,7 @@ def _quadratic_forms(here: Any, columns: Any, H: Any, solved: Any, r: int) -> An
             a2, a3 = a2 - w * load(solved, s + 2), a3 - w * load(solved, s + 3)
         d, t = load(H, j * p + j), load(columns, BORDER * p + j)
         b0, b1, b2, b3 = a0 * d, a1 * d, a2 * d, a3 * d
-        store(solved, TILE * j, b0)
-        store(solved, TILE * j + 1, b1)
-        store(solved, TILE * j + 2, b2)
-        store(solved, TILE * j + 3, b3)
+        store_rows(solved, TILE * j, 1, b0, b1, b2, b3)
         v0, v1, v2, v3 = v0 + a0 * b0, v1 + a1 * b1, v2 + a2 * b2, v3 + a3 * b3
         u0, u1, u2, u3 = u0 - b0 * t, u1 - b1 * t, u2 - b2 * t, u3 - b3 * t
     return v0, v1, v2, v3, u0, u1, u2, u3

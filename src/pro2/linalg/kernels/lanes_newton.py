@@ -27,17 +27,16 @@ THETA, STEP, X, BORDER, UNIT = range(5)
 
 @njit(nogil=True, cache=True)
 def solve_range(
-    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, warm: bool, theta: Any, b: Any, kkt: Any,
-    n_iter: Any,
-) -> None:  # fmt: skip
+    Z: Any, y: Any, c: Any, offset: Any, l2: Any, tol: float, max_iter: int, theta: Any, b: Any, kkt: Any, n_iter: Any
+) -> None:
     """Solve every problem of Z (T, M, p); y, c, offset (T, M) and l2 (T,). Fills theta (T, p), b, kkt, n_iter (T,).
 
-    Starts at zero, or with `warm` at what theta and b hold.
+    Starts at what theta and b hold.
     """
     here, rows, columns, H, panel, state = workspace(Z.shape[1], Z.shape[2])
     problem, after, busy = np.full(WIDTH, EMPTY), 0, 0
     for k in range(WIDTH):
-        after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
+        after = _take(k, after, problem, Z, y, c, offset, l2, theta, b, n_iter, here, rows, columns, state)
         busy += problem[k] != EMPTY
     while busy > 0:
         move(here, rows, columns, state)
@@ -51,7 +50,7 @@ def solve_range(
             for j in range(theta.shape[1]):
                 theta[i, j] = columns[THETA, j, k]
             b[i], kkt[i] = state[B, k], state[KKT, k]
-            after = _take(k, after, problem, Z, y, c, offset, l2, warm, theta, b, n_iter, here, rows, columns, state)
+            after = _take(k, after, problem, Z, y, c, offset, l2, theta, b, n_iter, here, rows, columns, state)
             busy -= problem[k] == EMPTY
         _turn(columns, state)
 
@@ -75,8 +74,8 @@ def fill(k: int, i: int, Z: Any, y: Any, c: Any, offset: Any, here: Any, rows: A
 
 @njit(nogil=True, cache=True)
 def _take(
-    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, warm: bool, theta: Any, b: Any,
-    n_iter: Any, here: Any, rows: Any, columns: Any, state: Any,
+    k: int, i: int, problem: Any, Z: Any, y: Any, c: Any, offset: Any, l2: Any, theta: Any, b: Any, n_iter: Any,
+    here: Any, rows: Any, columns: Any, state: Any,
 ) -> int:  # fmt: skip
     """Put problem i, if there is one, into lane k with a first step of length 0; returns the next problem."""
     state[:, k], state[ACCEPTED, k], columns[X, :, k] = 0.0, 1.0, 0.0
@@ -84,10 +83,10 @@ def _take(
     if problem[k] == EMPTY:
         return i
     fill(k, i, Z, y, c, offset, here, rows)
-    n_iter[i], state[L2, k], state[B, k] = 0, l2[i], b[i] if warm else 0.0
+    n_iter[i], state[L2, k], state[B, k] = 0, l2[i], b[i]
     state[VALUE, k], state[KKT, k], state[WORST, k] = np.inf, np.inf, np.inf
     for j in range(Z.shape[2]):
-        columns[THETA, j, k] = theta[i, j] if warm else 0.0
+        columns[THETA, j, k] = theta[i, j]
         bound = 0.0
         for r in range(Z.shape[1]):
             bound += rows[C, r, k] * abs(here[r, j, k])
@@ -132,7 +131,7 @@ def move(here: Any, rows: Any, columns: Any, state: Any) -> None:
             f1 = f1 + load(here, at + p + j) * w
             f2 = f2 + load(here, at + 2 * p + j) * w
             f3 = f3 + load(here, at + 3 * p + j) * w
-        _store_rows(rows, SCORE * M + r, 1, f0, f1, f2, f3)
+        store_rows(rows, SCORE * M + r, 1, f0, f1, f2, f3)
     for r in range(M):
         f = load(rows, SCORE * M + r) + load(rows, OFFSET * M + r)
         store(rows, SCORE * M + r, f)
@@ -161,9 +160,9 @@ def derivatives(here: Any, rows: Any, columns: Any, state: Any, H: Any, panel: A
             x0, x1, x2, x3 = x0 + g * z0, x1 + g * z1, x2 + g * z2, x3 + g * z3
             w0, w1, w2, w3 = h * z0, h * z1, h * z2, h * z3
             t0, t1, t2, t3 = t0 + w0, t1 + w1, t2 + w2, t3 + w3
-            _store_rows(panel, TILE * r, 1, w0, w1, w2, w3)
-        _store_rows(columns, X * p + j, 1, x0, x1, x2, x3)
-        _store_rows(columns, BORDER * p + j, 1, t0, t1, t2, t3)
+            store_rows(panel, TILE * r, 1, w0, w1, w2, w3)
+        store_rows(columns, X * p + j, 1, x0, x1, x2, x3)
+        store_rows(columns, BORDER * p + j, 1, t0, t1, t2, t3)
         for k in range(0, j + TILE, 2):
             _tile(here, panel, H, j, k)
     gap, l2 = spread(0.0), load(state, L2)
@@ -186,12 +185,13 @@ def _tile(here: Any, panel: Any, H: Any, j: int, k: int) -> None:
         w0, w1, w2, w3 = load(panel, 4 * r), load(panel, 4 * r + 1), load(panel, 4 * r + 2), load(panel, 4 * r + 3)
         a0, a1, a2, a3 = a0 + w0 * u, a1 + w1 * u, a2 + w2 * u, a3 + w3 * u
         b0, b1, b2, b3 = b0 + w0 * v, b1 + w1 * v, b2 + w2 * v, b3 + w3 * v
-    _store_rows(H, j * p + k, p, a0, a1, a2, a3)
-    _store_rows(H, j * p + k + 1, p, b0, b1, b2, b3)
+    store_rows(H, j * p + k, p, a0, a1, a2, a3)
+    store_rows(H, j * p + k + 1, p, b0, b1, b2, b3)
 
 
 @njit(nogil=True, cache=True)
-def _store_rows(a: Any, first: int, apart: int, v0: Any, v1: Any, v2: Any, v3: Any) -> None:
+def store_rows(a: Any, first: int, apart: int, v0: Any, v1: Any, v2: Any, v3: Any) -> None:
+    """Four lane groups of `a`, so many apart."""
     store(a, first, v0)
     store(a, first + apart, v1)
     store(a, first + 2 * apart, v2)
@@ -210,7 +210,7 @@ def factorise(H: Any, state: Any) -> None:
                 w = load(H, m * p + j)
                 u0, u1 = u0 - load(H, a + m) * w, u1 - load(H, a + p + m) * w
                 u2, u3 = u2 - load(H, a + 2 * p + m) * w, u3 - load(H, a + 3 * p + m) * w
-            _store_rows(H, a + j, p, u0, u1, u2, u3)
+            store_rows(H, a + j, p, u0, u1, u2, u3)
         d = load(H, j * p + j)
         pivot, inverse = smallest(d, pivot), spread(1.0) / d
         store(H, j * p + j, inverse)

@@ -1,9 +1,9 @@
 """Two-class probes for all penalties of one Gram matrix, in row space, as one compiled loop on the host.
 
-The same problem as `pro2.linalg.mode` solves, penalties in falling order. A penalty starts from the best
-point in the span of the last solutions. Its Newton systems l2 I + S K S, S = sqrt(h), are factorised while K is small
-and solved by conjugate gradients in float32 beyond: the residual is float64, so that rounding of a step only costs
-another one. Needs numba (`pip install 'pro2[fast]'`).
+The same problem as `pro2.linalg.mode` solves, penalties in falling order. Solutions are nearly linear in
+log(1 + s / l2), s the size of the curvature: each starts on the line through the last two. Newton systems
+l2 I + S K S, S = sqrt(h), are factorised while K is small and solved by conjugate gradients in float32 beyond: the
+residual is float64, so that rounding of a step only costs another one. Needs numba (`pip install 'pro2[fast]'`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ from numba import njit
 
 from pro2.linalg.kernels.lanes import WIDTH, load, probability, store
 from pro2.linalg.kernels.path_steps import (
+    DA,
+    KA,
+    KDA,
+    LARGEST,
+    MEAN,
+    OFFSET,
+    SCRATCH,
+    A,
+    C,
+    G,
+    H,
+    R,
+    Y,
     conjugate_step,
     direct_step,
     dot,
@@ -30,9 +43,8 @@ _FAST = {"reassoc", "contract", "arcp", "nsz"}
 DENSE = 48  # rows up to which a system is factorised
 LOW = 48  # rank of K up to which steps are taken as in feature space; at 64 conjugate gradients are faster
 RANK = 16  # of the part of K that the preconditioner of larger systems knows exactly
+FARTHEST = 4.0  # times the way between the last two solutions: the most that a start lies beyond them
 REFINE = 4  # solutions in float32 that together make a step
-MEMORY = 4  # solutions whose span is searched for a start
-SMALL = 16  # rows up to which another Newton step costs less than a longer search
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -45,49 +57,46 @@ def solve_paths(
     Fills a (T, J, M), b, kkt and n_iter (T, J).
     """
     M = K.shape[1]
-    rows, past, half = np.zeros((15, M)), np.zeros((2, MEMORY, M)), np.empty((8, M), np.float32)
-    span, small = np.empty((2, MEMORY, M)), np.zeros((MEMORY + 4, MEMORY + 1))
+    rows, past, half = np.zeros((15, M)), np.zeros((2, M)), np.empty((8, M), np.float32)
     lanes = np.zeros((3, -(-M // WIDTH) * WIDTH))
     square = np.empty((M, M) if M <= DENSE else (1, 1))
     gram, single = np.empty((M, M)), np.empty((1, 1) if M <= DENSE else (M, M), np.float32)
     for t in range(K.shape[0]):
-        rows[0], rows[1], rows[2] = y[t], c[t], offset[t]
+        rows[Y], rows[C], rows[OFFSET] = y[t], c[t], offset[t]
         _centre(K[t], rows, gram)
         F, rest, low = low_rank(gram, min(LOW, M // 3), RANK)
         if not low and M > DENSE:
             single[:] = gram
         F32, rest32 = F.astype(np.float32), rest.astype(np.float32)
-        _first_direction(gram, rows, past, lanes)
-        known, b_now = 0, 0.0
+        rows[A], rows[KA], b_now, b_past, x_now, x_past = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        curvature = 0.25 * np.dot(c[t], np.diag(gram))
         for j in order[t]:
             penalty = float(l2[t, j])
-            b_now = _best_in_span(rows, past, known, span, small, lanes, penalty, b_now)
+            x = np.log1p(curvature / penalty)
+            by = min(FARTHEST, (x - x_now) / (x_now - x_past)) if x_now > x_past else 0.0
+            _go_on(rows, past, by)
+            b_now, b_past, x_now, x_past = b_now + by * (b_now - b_past), b_now, x, x_now
             b_now, kkt[t, j], n_iter[t, j] = _solve(
                 gram, F, low, single, F32, rest32, rows, half, square, lanes, penalty, b_now, tol, max_iter
             )
-            a[t, j] = rows[3]
-            b[t, j] = b_now - dot(rows[13], rows[3])  # scores on rows that are not centred have another level
-            known = _remember(rows, past, known)
+            a[t, j] = rows[A]
+            b[t, j] = b_now - dot(rows[MEAN], rows[A])  # scores on rows that are not centred have another level
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _remember(rows: Any, past: Any, known: int) -> int:
-    """Put a solution before the last ones; returns how many are known then."""
-    M = rows.shape[1]
-    known = min(MEMORY if M > SMALL else 2, known + 1)
+def _go_on(rows: Any, past: Any, by: float) -> None:
+    """From the last a and K a, which `past` then holds, by that much of the way from the ones before them."""
     for k in range(2):
-        for m in range(known - 1, 0, -1):
-            for i in range(M):
-                past[k, m, i] = past[k, m - 1, i]
-        for i in range(M):
-            past[k, 0, i] = rows[3 + k, i]
-    return known
+        for i in range(rows.shape[1]):
+            last = rows[A + k, i]
+            rows[A + k, i] += by * (last - past[k, i])
+            past[k, i] = last
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _centre(K: Any, rows: Any, gram: Any) -> None:
     """Gram matrix of the rows about their weighted mean: a sums to zero, so that only the intercept notices."""
-    c, mean, M = rows[1], rows[13], K.shape[0]
+    c, mean, M = rows[C], rows[MEAN], K.shape[0]
     multiply(K, c, mean)
     level = dot(mean, c)
     largest = 0.0
@@ -96,143 +105,7 @@ def _centre(K: Any, rows: Any, gram: Any) -> None:
             gram[i, k] = K[i, k] - mean[i] - mean[k] + level
         gram[i, i] = max(gram[i, i], 0.0)
         largest = max(largest, gram[i, i])
-    rows[12, 0] = largest
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _losses(lanes: Any) -> None:
-    """Scores in lanes[0]: their probabilities into lanes[1], log(1 + exp(-|score|)) into lanes[2]."""
-    n = lanes.shape[1] // WIDTH
-    for i in range(n):
-        p, rest = probability(load(lanes, i))
-        store(lanes, n + i, p)
-        store(lanes, 2 * n + i, rest)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _first_direction(K: Any, rows: Any, past: Any, lanes: Any) -> None:
-    """Before the first solution: minus the gradient, whose multiple is the solution under a strong penalty."""
-    y, c, g = rows[0], rows[1], past[0, 0]
-    lanes[0, : len(y)] = rows[2]
-    _losses(lanes)
-    for i in range(len(y)):
-        g[i] = c[i] * (y[i] - lanes[1, i])
-    slope = total(g)
-    for i in range(len(y)):
-        g[i] -= c[i] * slope
-    multiply(K, g, past[1, 0])
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _best_in_span(
-    rows: Any, past: Any, known: int, span: Any, small: Any, lanes: Any, l2: float, b: float
-) -> float:  # fmt: skip
-    """Newton over the coefficients of the last solutions and the intercept, into rows[3:5]; no product with K.
-
-    The solutions are made orthonormal first (in the norm of the penalty), so that the penalty is l2 / 2 times squares.
-    """
-    y, c, offset, g, h, hs = rows[0], rows[1], rows[2], rows[7], rows[8], rows[9]
-    H, r, theta, old, S, M = small, small[MEMORY + 1], small[MEMORY + 2], small[MEMORY + 3], span[1], len(y)
-    theta[:], old[:], old_b, value = 0.0, 0.0, b, np.inf
-    q, theta[0] = _orthonormal(past, known, span)
-    for _ in range(12):
-        _combine(theta, S, q, lanes[0])
-        for i in range(M):
-            lanes[0, i] += offset[i] + b
-        _losses(lanes)
-        new, H[q, q], r[q] = 0.0, 0.0, 0.0
-        for i in range(M):
-            p, f = lanes[1, i], lanes[0, i]
-            new += c[i] * (lanes[2, i] + ((1 - y[i]) * f if f >= 0 else -y[i] * f))
-            g[i], h[i] = c[i] * (p - y[i]), c[i] * p * (1 - p)
-            r[q] += g[i]
-            H[q, q] += h[i]
-        for k in range(q):
-            H[q, k] = 0.0
-            for i in range(M):
-                hs[i] = h[i] * S[k, i]
-                H[q, k] += hs[i]
-            r[k] = dot(g, S[k]) + l2 * theta[k]
-            new += 0.5 * l2 * theta[k] * theta[k]
-            for m in range(k + 1):
-                H[k, m] = dot(hs, S[m])
-            H[k, k] += l2
-        if not new <= value:  # too long a step: half of it
-            for k in range(q):
-                theta[k] = 0.5 * (theta[k] + old[k])
-            b = 0.5 * (b + old_b)
-            continue
-        for k in range(q):
-            old[k] = theta[k]
-        gain, old_b, value = value - new, b, new
-        if gain < 1e-2 * value or not small_solve(H, r, q + 1):
-            break
-        for k in range(q):
-            theta[k] -= r[k]
-        b -= r[q]
-    _combine(old, span[0], q, rows[3])
-    _combine(old, S, q, rows[4])
-    return old_b
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _orthonormal(past: Any, known: int, span: Any) -> tuple[int, float]:
-    """The last solutions a and K a in `span`, orthonormal: how many, and where the last one is along the first."""
-    A, S, start, q = span[0], span[1], 0.0, 0
-    for m in range(max(known, 1)):
-        for i in range(A.shape[1]):
-            A[q, i], S[q, i] = past[0, m, i], past[1, m, i]
-        before = dot(A[q], S[q])
-        for k in range(q):
-            along = dot(A[q], S[k])
-            for i in range(A.shape[1]):
-                A[q, i] -= along * A[k, i]
-                S[q, i] -= along * S[k, i]
-        left = dot(A[q], S[q])
-        if left > 1e-8 * before and left > 0:
-            root = 1 / np.sqrt(left)
-            for i in range(A.shape[1]):
-                A[q, i] *= root
-                S[q, i] *= root
-            if m == 0 and known > 0:  # at the last solution, but at zero for a mere direction
-                start = np.sqrt(left)
-            q += 1
-    return q, start
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _combine(theta: Any, S: Any, q: int, out: Any) -> None:
-    """The first q rows of S, times theta."""
-    out[:] = 0.0
-    for k in range(q):
-        for i in range(S.shape[1]):
-            out[i] += theta[k] * S[k, i]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def small_solve(H: Any, r: Any, n: int) -> bool:
-    """r becomes H^-1 r for the lower triangle of a positive definite n x n corner; False where it is not definite."""
-    for j in range(n):
-        d = H[j, j]
-        for m in range(j):
-            d -= H[j, m] * H[j, m]
-        if not d > 1e-14 * H[j, j]:
-            return False
-        H[j, j] = 1 / np.sqrt(d)
-        for k in range(j + 1, n):
-            x = H[k, j]
-            for m in range(j):
-                x -= H[k, m] * H[j, m]
-            H[k, j] = x * H[j, j]
-    for j in range(n):
-        for m in range(j):
-            r[j] -= H[j, m] * r[m]
-        r[j] *= H[j, j]
-    for j in range(n - 1, -1, -1):
-        for m in range(j + 1, n):
-            r[j] -= H[m, j] * r[m]
-        r[j] *= H[j, j]
-    return True
+    rows[LARGEST, 0] = largest
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -240,13 +113,13 @@ def _solve(
     K: Any, F: Any, low: bool, single: Any, F32: Any, rest: Any, rows: Any, half: Any, square: Any, lanes: Any,
     l2: float, b: float, tol: float, max_iter: int,
 ) -> tuple[float, float, int]:  # fmt: skip
-    """Newton from rows[3] (a) and rows[4] (K a, to rounding); returns intercept, residual and iterations."""
-    c, a, s, moved, h, da, ds, r = rows[1], rows[3], rows[4], rows[5], rows[8], rows[9], rows[10], rows[11]
+    """Newton from the a and K a (to rounding) that rows hold; returns intercept, residual and iterations."""
+    c, a, s, moved, h, da, ds, r = rows[C], rows[A], rows[KA], rows[SCRATCH], rows[H], rows[DA], rows[KDA], rows[R]
     value, noise = _objective(rows, lanes, l2, 0.0, b, 0.0)
     residual, worst, stuck, sure, n = np.inf, np.inf, False, False, 0
     for n in range(1, max_iter + 1):
         residual = _derivatives(rows, lanes, l2)
-        if not residual > tol and not sure:  # a combination of old solutions that needs no step: its scores anew
+        if not residual > tol and not sure:  # a start that needs no step: its scores anew
             _product(K, F, low, a, s)
             value, noise = _objective(rows, lanes, l2, 0.0, b, 0.0)
             residual, sure = _derivatives(rows, lanes, l2), True
@@ -272,7 +145,7 @@ def _solve(
                 break
             before, left = left, 0.0
             for i in range(len(a)):  # what float32 has left of the system
-                r[i] = -(l2 * a[i] + rows[7, i]) - l2 * da[i] - h[i] * (ds[i] + db)
+                r[i] = -(l2 * a[i] + rows[G, i]) - l2 * da[i] - h[i] * (ds[i] + db)
                 left = max(left, abs(r[i]) / (c[i] if c[i] > 0 else 1.0))
             if not left > max(3 * goal, 0.01 * tol) or not left < before:
                 break
@@ -304,7 +177,7 @@ def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
 
     No entry of the gradient is larger, relative to the most it can be; that of the intercept counts, too.
     """
-    y, c, a, g, h, r, p = rows[0], rows[1], rows[3], rows[7], rows[8], rows[11], lanes[1]
+    y, c, a, g, h, r, p = rows[Y], rows[C], rows[A], rows[G], rows[H], rows[R], lanes[1]
     residual, slope = 0.0, 0.0
     for i in range(len(y)):
         g[i] = c[i] * (p[i] - y[i])
@@ -318,20 +191,24 @@ def _derivatives(rows: Any, lanes: Any, l2: float) -> float:
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _objective(rows: Any, lanes: Any, l2: float, length: float, b: float, db: float) -> tuple[float, float]:
     """Log-loss plus penalty a step of that length away, its rounding, and (in lanes[1]) the probabilities there."""
-    y, c, offset, a, s, da, ds, f = rows[0], rows[1], rows[2], rows[3], rows[4], rows[9], rows[10], lanes[0]
+    y, c, offset, a, s, da, ds, f = rows[Y], rows[C], rows[OFFSET], rows[A], rows[KA], rows[DA], rows[KDA], lanes[0]
     value, square, terms, level = 0.0, 0.0, 0.0, b + length * db
     for i in range(len(y)):
         moved = s[i] + length * ds[i]
         f[i] = offset[i] + moved + level
         square += (a[i] + length * da[i]) * moved
         terms += abs(a[i])
-    _losses(lanes)
+    n = lanes.shape[1] // WIDTH
+    for i in range(n):
+        p, rest = probability(load(lanes, i))
+        store(lanes, n + i, p)
+        store(lanes, 2 * n + i, rest)
     for i in range(len(y)):
         # not max(f, 0) - y f: on the right side of a hard label there is nothing to cancel
         value += c[i] * (lanes[2, i] + ((1 - y[i]) * f[i] if f[i] >= 0 else -y[i] * f[i]))
     value += 0.5 * l2 * square
     # K a is exact to rounding of its longest terms
-    return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[12, 0] + 1e-3)
+    return value, 16 * 2.220446049250313e-16 * (abs(value) + l2 * terms * terms * rows[LARGEST, 0] + 1e-3)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

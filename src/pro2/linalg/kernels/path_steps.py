@@ -1,8 +1,6 @@
 """Newton steps of `pro2.linalg.kernels.path_newton`: by one factorisation, or by preconditioned conjugate gradients.
 
-Rows of the work space: 0 y, 1 c, 2 offset, 3 a, 4 K a, 5 and 6 scratch, 7 g, 8 h, 9 da, 10 K da, 11 r, 12 the largest
-entry of K, 13 K c before K was centred, 14 scratch. A step adds to da and returns db so that, with a right-hand
-side r and sum 1'da = missing,
+A step adds to da and returns db so that, with a right-hand side r and sum 1'da = missing,
 
     l2 da + h (K da + db) = r;   da = r / l2 + S v:  (l2 I + S K S) v = -S K r / l2 - S 1 db,   S = sqrt(h)
 """
@@ -15,6 +13,9 @@ import numpy as np
 from numba import njit
 
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
+# vectors over rows: what is given, the solution and its scores, slopes and curvatures, the step, what it has left; the
+# largest entry of K stands first in LARGEST, and MEAN is K c before K was centred
+Y, C, OFFSET, A, KA, SCRATCH, X, G, H, DA, KDA, R, LARGEST, MEAN, T = range(15)
 MOST = 120  # conjugate gradients a solution: more mean that float32 cannot follow
 
 
@@ -45,7 +46,7 @@ def multiply(K: Any, v: Any, out: Any) -> None:
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def direct_step(K: Any, rows: Any, B: Any, l2: float, missing: float) -> float:
     """By Cholesky of l2 I + S K S; NaN where rounding left no definite matrix."""
-    h, root, r, x, t = rows[8], rows[5], rows[11], rows[6], rows[14]
+    h, root, r, x, t = rows[H], rows[SCRATCH], rows[R], rows[X], rows[T]
     M = len(h)
     for i in range(M):
         root[i] = np.sqrt(h[i])
@@ -59,13 +60,13 @@ def direct_step(K: Any, rows: Any, B: Any, l2: float, missing: float) -> float:
     solve_factor(B, t)
     for i in range(M):  # v = x - t db
         x[i], t[i] = r[i] / l2 + root[i] * x[i], root[i] * t[i]
-    return _close(rows[9], x, t, missing)
+    return _close(rows[DA], x, t, missing)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def low_step(F: Any, rows: Any, l2: float, missing: float) -> float:
     """Where K = F'F has k rows: through the factor of A = l2 I + F h F', as in feature space."""
-    h, r = rows[8], rows[11]
+    h, r = rows[H], rows[R]
     k, M = F.shape
     A, x, t = np.dot(F * h, F.T), np.dot(F, r), np.dot(F, h)
     for j in range(k):
@@ -77,7 +78,7 @@ def low_step(F: Any, rows: Any, l2: float, missing: float) -> float:
     x, t = np.dot(x, F), np.dot(t, F)
     for i in range(M):  # S x = -h F'A^-1 F r / l2,  S B^-1 S 1 = h (1 - F'A^-1 F h) / l2
         x[i], t[i] = (r[i] - h[i] * x[i]) / l2, h[i] * (1 - t[i]) / l2
-    return _close(rows[9], x, t, missing)
+    return _close(rows[DA], x, t, missing)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -109,7 +110,7 @@ def _factor_row(A: Any, j: int) -> Any:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _factor(A: Any) -> bool:
-    """Lower factor in place, with inverted diagonal."""
+    """Lower factor in place, with inverted diagonal; False where rounding left no definite matrix."""
     for j in range(A.shape[0]):
         d = _factor_row(A, j)
         if not d > 0:
@@ -188,7 +189,7 @@ def conjugate_step(
     The preconditioner is l2 I + S (F'F + diag(rest)) S, inverted through a k x k factor (Woodbury). Every direction is
     projected so that the sum stays (Gould, Hribar & Nocedal 2001, with their update of the residual).
     """
-    h, da, rhs = rows[8], rows[9], rows[11]
+    h, da, rhs = rows[H], rows[DA], rows[R]
     M = len(h)
     scaled = np.empty(M, np.float32)  # 1 / c
     root, weak, r, x, z, d, t, Bd = half[0], half[1], half[2], half[3], half[4], half[5], half[6], half[7]
@@ -198,7 +199,7 @@ def conjugate_step(
         weak[i] = 1 / (l2 + h[i] * rest[i])
         z[i] = -rhs[i] / l2
         needed -= rhs[i] / l2
-        scaled[i] = 1 / rows[1, i] if rows[1, i] > 0 else 1.0
+        scaled[i] = 1 / rows[C, i] if rows[C, i] > 0 else 1.0
     r[:] = np.dot(K, z) * root
     inner = _inner_factor(F, root, weak)
     _precondition(F, root, weak, inner, root, t)
