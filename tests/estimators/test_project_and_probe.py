@@ -8,6 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pro2
+from pro2.estimators import project_and_probe
 from pro2.linalg.moments import host
 
 
@@ -82,6 +83,19 @@ def test_row_order_does_not_matter(parts, rng):
     a = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
     b = pro2.ProjectAndProbe().fit(Xs[s], ys[s]).adapt(Xt[t], yt[t])
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-7)
+
+
+def test_scales_learned_at_once_are_those_learned_one_after_the_other(parts, monkeypatch):
+    Xs, ys, Xt, yt, X, _ = parts
+    at_once = pro2.ProjectAndProbe().fit(Xs, ys)
+    monkeypatch.setattr(project_and_probe, "AT_ONCE", 0)
+    in_turn = pro2.ProjectAndProbe().fit(Xs, ys)
+    assert (
+        [prior.name for prior in at_once.priors_] == [prior.name for prior in in_turn.priors_] == ["standard", "global"]
+    )
+    np.testing.assert_allclose(
+        at_once.adapt(Xt, yt).predict_proba(X), in_turn.adapt(Xt, yt).predict_proba(X), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("K", [2, 4])

@@ -66,6 +66,15 @@ def test_order_of_rows_does_not_matter_where_they_are_screened():
     np.testing.assert_allclose(a.coef, b.coef, atol=1e-4 * np.abs(a.coef).max())
 
 
+def test_names_of_classes_do_not_matter_where_some_of_them_stand_for_all():
+    n_classes = average.MANY_CLASSES + 6
+    (X, y), (Z, t) = make_source(n_classes, N=3000), make_target(n_classes, M=90, shift=0.2)
+    name = np.random.default_rng(0).permutation(n_classes)  # class k is called name[k]
+    a, b = make_average(make_prior(X, y), Z, t), make_average(make_prior(X, name[y]), Z, name[t])
+    assert b.members == a.members
+    np.testing.assert_allclose(b.coef[name], a.coef, atol=1e-4 * np.abs(a.coef).max())
+
+
 def test_the_source_wins_where_it_holds_and_yields_where_it_does_not():
     """SHOG-like: labels follow the source head, or a direction orthogonal to it."""
     rng = np.random.default_rng(5)

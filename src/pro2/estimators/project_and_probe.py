@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
@@ -20,9 +20,12 @@ from pro2.estimators.transduction import transduce
 from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.family import PriorFamily
+from pro2.linalg.kernels.threads import in_threads
 from pro2.linalg.labels import SAMPLING, Labels
 from pro2.linalg.moments import Array, host, is_missing
 from pro2.linalg.priors import SourcePrior
+
+AT_ONCE = 256 << 20  # bytes of a covariance: larger ones are decomposed one after the other, or memory would run out
 
 
 class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
@@ -184,10 +187,17 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
         """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
         moments = moments.placed()
-        new = [self._projection(scale) for scale in self._scales()]
-        projections = [self._named(each.fit_moments(moments) if rows is None else each.fit(*rows)) for each in new]
-        self.source_moments_, self.projection_, self.made_from_ = moments, projections[0], made_from
-        self.priors_ = tuple(self._prior(p, name) for p, name in zip(projections, self._scales()))
+
+        def learn(scale: str | None) -> tuple[Projection, SourcePrior]:
+            new = self._projection(scale)
+            projection = self._named(new.fit_moments(moments) if rows is None else new.fit(*rows))
+            return projection, self._prior(moments, projection, scale)
+
+        # a thread for each scale: half the time of BLAS threads, which wait for each other, most on a busy machine
+        at_once = rows is None and is_numpy_array(moments.scatter) and moments.scatter.nbytes <= AT_ONCE
+        parts = in_threads(learn, self._scales()) if at_once else [learn(scale) for scale in self._scales()]
+        self.source_moments_, self.projection_, self.made_from_ = moments, parts[0][0], made_from
+        self.priors_ = tuple(prior for _, prior in parts)
         scale = self.projection_.scale_
         coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
         coef = coef / scale
@@ -250,13 +260,13 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _source_priors(self) -> tuple[SourcePrior, ...]:
         """`priors_`; models of version 0.1.0 have none and make it from what they know."""
         if not hasattr(self, "priors_"):
-            self.priors_ = (self._prior(self.projection_, self.scale),)
+            self.priors_ = (self._prior(self.source_moments_, self.projection_, self.scale),)
         return self.priors_
 
-    def _prior(self, projection: Projection, name: str | None) -> SourcePrior:
+    def _prior(self, moments: SourceMoments, projection: Projection, name: str | None) -> SourcePrior:
         """Of the features that the source ranks: what merely completes a basis has no rank."""
         ranked = projection.components_[: max(1, projection.n_informative_), :]
-        return SourcePrior.from_moments(self.source_moments_, projection.scale_, ranked, self._family, str(name))
+        return SourcePrior.from_moments(moments, projection.scale_, ranked, self._family, str(name))
 
     def _adapt(
         self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any

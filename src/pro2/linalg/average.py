@@ -308,18 +308,18 @@ def temperature(scores: Array, Y: Array, c: Array) -> float:
 def _screening_rows(prior: SourcePrior, labels: Labels) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Rows, and classes if there are many, on which all priors are weighed; None where all are few enough.
 
-    Classes are spread evenly over those with labels. Rows are spread evenly by source logit within their class: the
-    order of the rows plays no part.
+    Rows are spread evenly by source logit within their class, and classes by its mean among those with labels: neither
+    the order of the rows nor the names of the classes play a part.
     """
     y = host(labels.y)
-    present = np.unique(y)
     if len(y) <= SCREEN_ROWS and prior.n_classes <= MANY_CLASSES:
         return None, None
-    some, many = present, prior.n_classes > MANY_CLASSES
-    if many:
-        some = present[np.linspace(0, len(present) - 1, min(len(present), SCREEN_CLASSES)).round().astype(int)]
     S = host(prior.scores(labels.X / prior.scale - prior.centre)[:, 0, :])
     logit = S[:, 0] if prior.n_classes == 2 else S[np.arange(len(y)), y]
+    some, many = np.unique(y), prior.n_classes > MANY_CLASSES
+    if many:
+        some = some[np.argsort([logit[y == k].mean() for k in some], kind="stable")]
+        some = np.sort(some[np.linspace(0, len(some) - 1, min(len(some), SCREEN_CLASSES)).round().astype(int)])
     rows = []
     for k in some:
         own = np.flatnonzero(y == k)

@@ -1,4 +1,4 @@
-"""How a large batch of small problems is walked: pieces that fit the cache, on threads."""
+"""Work on threads: a large batch of small problems in pieces that fit the cache, or a few large pieces."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def host_pieces(like: Array, shape: tuple[int, ...], size: int) -> list[slice]:
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """[work(i) for i in items] on as many threads as BLAS was allowed, each with a BLAS of one thread.
 
-    BLAS threads fight over matrices this small; whole pieces on threads do not. Limits set by the user
-    (OMP_NUM_THREADS, threadpoolctl) hold here too.
+    BLAS threads fight over small matrices, and on a busy machine wait for each other over large ones; whole pieces on
+    threads do neither. Limits set by the user (OMP_NUM_THREADS, threadpoolctl) hold here too.
     """
     blas = _blas()
     n = max((library["num_threads"] for library in blas.info()), default=1)
