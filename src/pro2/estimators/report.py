@@ -34,7 +34,8 @@ class AdaptationReport:
         Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
         assumed to have them, and its 95% interval, wider where labels were drawn class by class and some classes are
         harder than others: how common these are is then unknown. NaN and (0, 1) where the labels cannot tell;
-        `withheld` then says why.
+        `withheld` then says why. Where d or l2 of the paper's probe was chosen by leave-one-out, every label had a say in
+        that choice, and with few labels the accuracy is too good.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
@@ -116,7 +117,8 @@ class AdaptationReport:
         return f"More labels would change little: accuracy is {figure}."
 
     def __str__(self) -> str:
-        lines = [self.verdict(), f"{self.n_labels} labels: {self._counts()}"]
+        n_labels = "1 label" if self.n_labels == 1 else f"{self.n_labels} labels"
+        lines = [self.verdict(), f"{n_labels}: {self._counts()}"]
         if not self.withheld:
             low, high = (100 * v for v in self.accuracy_interval)
             after = f"left-out accuracy {100 * self.accuracy:.1f}% ({low:.0f} to {high:.0f})"
