@@ -34,8 +34,8 @@ class AdaptationReport:
         Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
         assumed to have them, and its 95% interval, wider where labels were drawn class by class and some classes are
         harder than others: how common these are is then unknown. NaN and (0, 1) where the labels cannot tell;
-        `withheld` then says why. Where d or l2 of the paper's probe was chosen by leave-one-out, every label had a say in
-        that choice, and with few labels the accuracy is too good.
+        `withheld` then says why. Where leave-one-out chose d or l2 of the paper's probe, every label had a say in that
+        choice, and with few labels the accuracy is too good.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
