@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
-from scipy.optimize import brentq
 
 from pro2.linalg import losses
 from pro2.linalg.family import Member
@@ -294,6 +293,8 @@ def temperature(scores: Array, Y: Array, c: Array) -> float:
 
     Where the slope of that, by the logarithm u of the scale, is zero; or the end of the range that it points to.
     """
+    from scipy.optimize import brentq  # takes longer to import than all of the estimators
+
     xp = array_namespace(scores)
 
     def slope(u: float) -> float:

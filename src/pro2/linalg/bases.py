@@ -55,7 +55,8 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
         when all embeddings are multiplied by a number. With 0 the pseudo-inverse is taken.
     """
     check_request(moments, n_components, ridge)
-    moments = moments.scaled(_size(moments))
+    size = _size(moments)
+    moments = moments if size == 1.0 else moments.scaled(size)  # most are scaled to one already
     cov = moments.covariance()
     rows = _ranked(cov, _signal(moments), n_components, ridge)
     variance = _variance_along(rows, cov)
