@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -96,6 +97,22 @@ def test_scales_learned_at_once_are_those_learned_one_after_the_other(parts, mon
     np.testing.assert_allclose(
         at_once.adapt(Xt, yt).predict_proba(X), in_turn.adapt(Xt, yt).predict_proba(X), atol=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "use"),
+    [
+        (pro2.ProjectAndProbe, lambda m, X, y: m.predict(X)),
+        (pro2.ProjectAndProbe, lambda m, X, y: m.adapt(X, y)),
+        (pro2.Projection, lambda m, X, y: m.transform(X)),
+    ],
+)
+def test_what_waits_for_a_second_class_says_so(rng, estimator, use):
+    X, y = shifted(rng, 40)
+    waiting = estimator().partial_fit(X, np.zeros(40, dtype=int))
+    with pytest.raises(NotFittedError, match="y of one class only"):
+        use(waiting, X, y)
+    assert use(waiting.partial_fit(X, y), X, y) is not None
 
 
 @pytest.mark.parametrize("K", [2, 4])

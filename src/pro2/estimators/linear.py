@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 import numpy as np
 from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Evidence
-from pro2.estimators.validation import beside, check_X
+from pro2.estimators.validation import beside, check_fitted, check_X
 from pro2.linalg.losses import affine, probabilities
 from pro2.linalg.moments import Array, host
 
@@ -68,7 +67,7 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
 
     def decision_function(self, X: Any) -> Array:
         """Logits: (n,) for two classes, (n, K) for more."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         return self._logits(check_X(self, X, reset=False))
 
     def _logits(self, X: Array) -> Array:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
-from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
 from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows, weighted_rows
@@ -17,7 +16,7 @@ from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_clas
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
 from pro2.estimators.starts import HEAD, MOMENTS, SOURCE_ROWS, UNLABELED, OtherStarts
 from pro2.estimators.transduction import transduce
-from pro2.estimators.validation import beside, check_weight, check_X, forget_names, table_rows
+from pro2.estimators.validation import beside, check_fitted, check_weight, check_X, forget_names, table_rows
 from pro2.linalg.discriminants import discriminant_head
 from pro2.linalg.family import PriorFamily
 from pro2.linalg.kernels.threads import in_threads
@@ -229,7 +228,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         new_classes : {"refuse", "allow"}
             Labels of classes that the source does not have: an error, or classes that start without a centre.
         """
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         self._check_options()
         if new_classes not in NEW_CLASSES:
             raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
@@ -249,7 +248,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: features that vary too much there count for less."""
-        check_is_fitted(self, "source_head_")
+        check_fitted(self, "source_head_")
         U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
         return self._named(damped_source_head(self.source_head_, self._source_priors()[0], U))
 

@@ -9,13 +9,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.contract import check_classes, check_labels, weighted_rows
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import beside, check_weight, check_X, forget_names, random_generator
+from pro2.estimators.validation import beside, check_fitted, check_weight, check_X, forget_names, random_generator
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
 from pro2.linalg.family import PriorFamily
@@ -142,7 +141,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def transform(self, X: Any) -> Array:
         """Ranked features of X, (n, d)."""
-        check_is_fitted(self, "components_")
+        check_fitted(self, "components_")
         return self._features(check_X(self, X, reset=False))
 
     def _features(self, X: Array) -> Array:

@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pro2.linalg.moments import Array, host, is_missing
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
+
+
+def check_fitted(estimator: Any, attribute: str) -> None:
+    """Like scikit-learn's check; where `partial_fit` waits for a second class, it says so."""
+    waits = hasattr(estimator, "moments_") or hasattr(estimator, "source_moments_")
+    why = "This %(name)s has seen y of one class only: give partial_fit rows of another one." if waits else None
+    check_is_fitted(estimator, attribute, msg=why)
 
 
 def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
