@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pro2.estimators.contract import check_classes, check_few, check_labels
 from pro2.estimators.files import FileMixin
 from pro2.estimators.projection import Projection
-from pro2.estimators.validation import beside, check_width, check_X, naming
+from pro2.estimators.validation import beside, check_fitted, check_width, check_X, naming
 from pro2.linalg.losses import probabilities
 from pro2.linalg.moments import Array, host
 from pro2.linalg.probes import fit_logistic, loo_penalties
@@ -239,7 +239,7 @@ def _projected(inner: Any, X: Array) -> Array:
     if not hasattr(inner, "transform"):
         raise TypeError(f"projection must be a fitted transformer or ProjectAndProbe, got {type(inner).__name__}.")
     if isinstance(inner, Projection):
-        check_is_fitted(inner, "components_")
+        check_fitted(inner, "components_")
         check_width(inner, X.shape[1], "X")
         return inner._features(X)
     Z = inner.transform(X)

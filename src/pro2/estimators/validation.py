@@ -20,7 +20,8 @@ WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbe
 
 def check_fitted(estimator: Any, attribute: str) -> None:
     """Like scikit-learn's check; where `partial_fit` waits for a second class, it says so."""
-    waits = hasattr(estimator, "moments_") or hasattr(estimator, "source_moments_")
+    seen = getattr(estimator, "moments_", getattr(estimator, "source_moments_", None))
+    waits = seen is not None and len(seen.classes) < 2  # with two, a `fit` has failed half-way
     why = "This %(name)s has seen y of one class only: give partial_fit rows of another one." if waits else None
     check_is_fitted(estimator, attribute, msg=why)
 

@@ -78,7 +78,9 @@ class LocalEngine:
                 while True:
                     while len(running) <= self.n_workers and (batch := _next(waiting, source, running)) is not None:
                         args = (batch, self._problems[batch.data], partial(self._fits, batch), self._compiled)
-                        running[pool.submit(execute, *args)] = _places(batch) - self._prepared.keys()
+                        # asked one by one: workers add to the fits meanwhile, and nobody may walk over them
+                        missing = {place for place in _places(batch) if place not in self._prepared}
+                        running[pool.submit(execute, *args)] = missing
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
