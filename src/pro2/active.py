@@ -15,21 +15,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.linear import AffineMixin, unit_rows
-from pro2.estimators.validation import beside, check_X, naming
-from pro2.linalg.family import Member
-from pro2.linalg.losses import probabilities
-from pro2.linalg.moments import host
-from pro2.linalg.priors import SourcePrior
+from pro2.estimators.project_and_probe import ProjectAndProbe
+from pro2.estimators.validation import check_X, naming
+from pro2.linalg.arrays import to_numpy
+from pro2.linalg.logistic import probabilities
+from pro2.linalg.prior import SourcePrior
 
-NOISE = 4.0  # 1 / (p (1 - p)) at p = 1/2: what one label tells about a score
+NOISE = 1.0  # of a label, in whose units the covariance is
 ROWS = 2048  # a larger pool is represented by this many random rows
 BATCH = 512  # rows taken from one such sample
-LARGE = 1e15  # a float32 holds the square
 LABELED = 1024  # labelled rows that are remembered
 
 
@@ -75,10 +73,10 @@ def suggest_labels(
     X, names = _checked(model, X_pool, n, adapted, ids)
     known, standing_in = np.empty((0, X.shape[1]), X.dtype), 0
     if X_labeled is not None:
-        known = host(check_X(model, X_labeled, reset=False, name="X_labeled"))
+        known = to_numpy(check_X(model, X_labeled, reset=False, name="X_labeled"))
     elif hasattr(adapted, "report_"):
         standing_in = min(BATCH, adapted.report_.n_labels)
-    priors = model._source_priors()
+    priors = model.priors_
     with naming("random_state"):
         rng = np.random.default_rng(random_state)
     left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
@@ -97,10 +95,10 @@ def suggest_labels(
 def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if hasattr(model, "labels_"):
         raise TypeError("model has several labels: suggest_labels needs a ProjectAndProbe, fitted on one of them.")
-    if not hasattr(model, "_source_priors"):
+    if not isinstance(model, ProjectAndProbe):
         raise TypeError(f"model must be a fitted ProjectAndProbe, got {type(model).__name__}.")
-    check_is_fitted(model, "source_head_")
-    X = host(check_X(model, X_pool, reset=False, name="X_pool"))
+    check_is_fitted(model, "source_kind_")
+    X = to_numpy(check_X(model, X_pool, reset=False, name="X_pool"))
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= len(X):
         raise ValueError(f"n must be an integer in 1..{len(X)} (the rows of X_pool), got {n!r}.")
     if adapted is not None:
@@ -128,42 +126,19 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
         return np.ones(len(X))
     F = adapted._logits(X)
     P = probabilities(F[:, None] if F.ndim == 1 else F)
-    return 1.0 - np.sum(host(P).astype(np.float64) ** 2, axis=1)
+    return 1.0 - np.sum(to_numpy(P).astype(np.float64) ** 2, axis=1)
 
 
 def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
-    """Of the scores of rows X: average over scales and covariances of the family, at its largest reach.
+    """Of the scores of rows X, in units of the noise of a label: the mean over scales and covariances of the family.
 
-    Few labels must be able to matter.
+    The prior scale is the largest: few labels must be able to matter.
     """
-    total = np.zeros((len(X), len(X)))
+    parts = []
     for prior in priors:
-        # rows are computed where the model lives
-        rows = beside(X.astype(np.float64), prior.scale)
-        Z = host(prior.rows(rows, prior.gain(rows, array_namespace(rows).ones_like(rows[:, 0]))))
-        # single precision is enough to compare rows, where it holds their squares
-        Z = Z.astype(np.float32) if max(Z.max(), -Z.min()) < LARGE else Z
-        total += _of_scores(prior, Z)
-    return total / len(priors)
-
-
-def _of_scores(prior: SourcePrior, Z: np.ndarray) -> np.ndarray:
-    """Covariance of the scores of rows Z of the prior's space: mean over the family's, flat but for few directions."""
-    flat, intercept, excess, directions = 0.0, 0.0, [], []
-    for name in prior.family.covariances:
-        v = 1.0 / prior.precision(Member(name, max(prior.family.reaches), 0.0, math.inf))
-        covariance = prior.covariance(name)
-        share = v / len(prior.family.covariances)
-        flat += share * covariance.beyond
-        intercept += share * prior.family.intercept
-        excess.append(share * (host(covariance.along) - covariance.beyond))
-        directions.append(host(covariance.directions))
-    along = Z @ np.concatenate(directions).T.astype(Z.dtype)
-    K = Z @ Z.T
-    K *= flat
-    K += (along * np.concatenate(excess).astype(Z.dtype)) @ along.T
-    K += intercept
-    return K
+        Z = prior.rows(X)
+        parts += [prior.gram(Z, name) / prior.penalties(name).min() for name in prior.family.covariances]
+    return np.asarray(sum(parts) / len(parts))
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:

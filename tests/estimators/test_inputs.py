@@ -44,7 +44,7 @@ CALLS = {
     "score": lambda m, a, X, y: a.score(X, y),
     "source head": lambda m, a, X, y: m.source_head_.predict(X),
     "projection": lambda m, a, X, y: m.projection_.transform(X),
-    "bank over a projection": lambda m, a, X, y: ProbeBank(m, l2=0.1).fit(X, y),
+    "bank over a projection": lambda m, a, X, y: ProbeBank(m).fit(X, y),
     "suggest_labels": lambda m, a, X, y: pro2.suggest_labels(m, X, 2, a),
 }
 
@@ -63,7 +63,7 @@ class TestFeatureNames:
         model.adapt(X[:24], rows[3][:24], X_val=X[24:], y_val=rows[3][24:])
         model.adapt_unlabeled(X).predict(X)
         model.projection_.transform(X)
-        ProbeBank(model, l2=0.1).fit(X, rows[3]).predict(X)
+        ProbeBank(model).fit(X, rows[3]).predict(X)
         pro2.suggest_labels(model, X, 2, adapted, X_labeled=X)
 
     @pytest.mark.parametrize("other", ["tensor", "moments"])
@@ -87,8 +87,8 @@ class TestFeatureNames:
         with config_context(transform_output="pandas"):
             model = ProjectAndProbe(**options).fit(Xs, ys)
             np.testing.assert_array_equal(model.adapt(X[:24], y[:24]).coef_, plain.adapt(X[:24], y[:24]).coef_)
-            bank = ProbeBank(model, l2=0.1).fit(X, y)
-            assert isinstance(bank.predict_proba(X), np.ndarray)
+            if not options:
+                assert isinstance(ProbeBank(model).fit(X, y).predict_proba(X), np.ndarray)
             assert isinstance(model.projection_.transform(X), pd.DataFrame)
 
     @pytest.mark.parametrize("name", CALLS)
@@ -261,38 +261,34 @@ class TestParameters:
             ProjectAndProbe(ridge=ridge).fit(*rows[:2])
         with pytest.raises((ValueError, TypeError), match="ridge must be"):
             Projection(ridge=ridge).fit(*rows[:2])
-        with pytest.raises((ValueError, TypeError), match="ridge must be"):
-            MultiLabelProjectAndProbe(ridge=ridge).fit(rows[0], rows[1][:, None])
 
     def test_truth_is_no_number_of_components(self, rows):
         with pytest.raises(ValueError, match="n_components=True must be"):
             Projection(True).fit(*rows[:2])
 
-    @pytest.mark.parametrize("priors", ["x", PriorFamily, PriorFamily(scales=("unit",)), PriorFamily(scales=("x",))])
+    @pytest.mark.parametrize("priors", ["x", PriorFamily, {"ridge": 1.0}])
     def test_families_that_are_none(self, rows, priors):
         for fit in (
             lambda: ProjectAndProbe(priors=priors).fit(*rows[:2]),
             lambda: MultiLabelProjectAndProbe(priors=priors).fit(rows[0], rows[1][:, None]),
         ):
-            with pytest.raises((ValueError, TypeError), match=r"priors(\.scales)? must"):
+            with pytest.raises((ValueError, TypeError), match="priors must"):
                 fit()
 
     @pytest.mark.parametrize("l2", [True, 0.0, np.nan, "cv", None])
     def test_penalties_that_are_none(self, rows, l2):
-        for estimator in (Probe(l2=l2), ProbeBank(l2=l2)):
-            with pytest.raises((ValueError, TypeError), match="l2 must be"):
-                estimator.fit(*rows[:2])
+        with pytest.raises((ValueError, TypeError), match="l2 must be"):
+            Probe(l2=l2).fit(*rows[:2])
 
     @pytest.mark.parametrize("n_features", [True, 0, 17, 1.5, "all"])
     def test_lengths_that_are_none(self, rows, n_features):
-        for estimator in (Probe(l2=0.1, n_features=n_features), ProbeBank(l2=0.1, n_features=n_features)):
-            with pytest.raises((ValueError, TypeError), match="n_features must be"):
-                estimator.fit(*rows[:2])
+        with pytest.raises((ValueError, TypeError), match="n_features must be"):
+            Probe(l2=0.1, n_features=n_features).fit(*rows[:2])
 
     def test_constants_of_numpy_are_numbers_like_others(self, rows):
         Xs, ys, X, y = rows
-        family = PriorFamily(reaches=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), decay=np.float64(1.0))
-        assert family == PriorFamily(reaches=(0.5, 4.0), n_ranked=8, decay=1.0)
+        family = PriorFamily(prior_scales=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), noise=np.float64(1.0))
+        assert family == PriorFamily(prior_scales=(0.5, 4.0), n_ranked=8, noise=1.0)
         json.dumps(ProjectAndProbe(priors=family).fit(Xs, ys).adapt(X[:24], y[:24]).report_.to_dict())
 
     @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])

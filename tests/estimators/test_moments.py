@@ -11,7 +11,7 @@ import pytest
 import pro2
 from pro2 import SourceMoments
 from pro2.estimators.files import describe, from_bytes
-from pro2.linalg.bases import krylov_basis
+from pro2.linalg.basis import krylov_basis
 from pro2.tables.embeddings import EmbeddingTable
 
 GOLDEN = Path(__file__).parents[1] / "golden"

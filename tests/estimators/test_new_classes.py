@@ -7,7 +7,6 @@ import pytest
 
 import pro2
 from pro2 import ProjectAndProbe
-from pro2.linalg.family import Member
 
 MEANS = np.random.default_rng(7).normal(size=(5, 12)) * 1.5
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel"])
@@ -66,9 +65,9 @@ def test_names_play_no_part(case):
 
 def test_unlabeled_rows_validation_rows_and_the_paper_s_probe_know_them(case):
     model, few, test = case
-    heard = model.adapt(*few, X_unlabeled=test[0], new_classes="allow")
-    assert heard.score(*test) > 0.9
-    assert heard.transductive_proba_.shape == (len(test[0]), len(heard.classes_))
+    informed = model.adapt(*few, X_unlabeled=test[0], new_classes="allow")
+    assert informed.score(*test) > 0.9
+    assert informed.transductive_proba_.shape == (len(test[0]), len(informed.classes_))
     by_accuracy = model.adapt(*few, X_val=test[0], y_val=test[1], new_classes="allow")
     assert by_accuracy.score(*test) > 0.9
 
@@ -93,21 +92,3 @@ def test_text_and_numbers_do_not_mix(case):
     model, (X, y), _ = case
     with pytest.raises(ValueError, match="both as text, or both as numbers"):
         model.adapt(X, np.arange(len(y)) % 2, new_classes="allow")
-
-
-def test_a_prior_among_more_classes_keeps_its_centre_at_natural_size(case):
-    model, (X, _), _ = case
-    prior = model.priors_[0]
-    K = prior.n_classes
-    places = list(range(1, K + 1))
-    wider = prior.with_classes(places, K + 2)
-    Z = prior.rows(X, np.ones(12))
-    member = Member(0.0, 1.0, 1e9, prior.family.ridges[1])  # any size above the natural one is cut to it
-    old = prior.centre_scores(prior.scores(Z), member)
-    new = wider.centre_scores(wider.scores(Z), member)
-    assert np.all(new[:, [0, K + 1]] == 0)
-    differences = new[:, places] - new[:, places[:1]]
-    np.testing.assert_allclose(differences[:, 1:], old if K == 2 else (old - old[:, :1])[:, 1:], atol=1e-9)
-    assert prior.with_classes(range(K), K) is prior
-    with pytest.raises(ValueError, match="places must name"):
-        prior.with_classes([0], K + 1)

@@ -98,41 +98,6 @@ def test_balanced_classes_choose_sanely():
     assert probe.score(X, y) > 0.8
 
 
-class TestAdamW:
-    """The paper's optimiser honours what it is given."""
-
-    def heads(self, **options):
-        X, y = make_rows(40)
-        class_weight = options.pop("class_weight", None)
-        probe = Probe(l2=0.1, n_features=5, solver="adamw", random_state=0, class_weight=class_weight)
-        return np.r_[probe.fit(X, y, **options).coef_[0], probe.intercept_]
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"sample_weight": np.r_[np.full(20, 5.0), np.ones(20)]},
-            {"class_weight": {0: 1, 1: 5}},
-            {"prior_mean": np.ones(5)},
-        ],
-        ids=["sample_weight", "class_weight", "prior_mean"],
-    )
-    def test_nothing_is_ignored(self, options):
-        assert np.abs(self.heads(**options) - self.heads()).max() > 1e-3
-
-    def test_a_generator_is_a_start(self):
-        X, y = make_rows(30)
-        a, b = (Probe(solver="adamw", random_state=np.random.default_rng(3)).fit(X, y) for _ in range(2))
-        np.testing.assert_array_equal(a.coef_, b.coef_)
-
-    def test_a_weight_is_a_repetition(self):
-        X, y = make_rows(30)
-        w = np.random.default_rng(3).integers(0, 3, 30).astype(float)
-        at = np.repeat(np.arange(30), w.astype(int))
-        probes = [Probe(l2=0.1, n_features=5, solver="adamw", random_state=0) for _ in range(2)]
-        a, b = probes[0].fit(X, y, w), probes[1].fit(X[at], y[at])
-        np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
-
-
 def test_the_prior_mean_of_features_that_are_not_used_plays_no_part():
     rng = np.random.default_rng(5)
     X, y, prior = rng.normal(size=(20, 6)), np.arange(20) % 2, rng.normal(size=6)
@@ -150,16 +115,11 @@ def test_prior_means_that_are_none_are_refused(prior):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"solver": "sgd"}, "solver must be"),
         ({"fit": {"X_val": np.ones((2, 5))}}, "give both or neither"),
         ({"fit": {"sample_weight": np.ones(3)}}, "sample_weight has shape"),
         ({"fit": {"sample_weight": -np.ones(80)}}, "sample_weight must be"),
         ({"fit": {"sample_weight": ["a"] * 80}}, "sample_weight cannot be used"),
         ({"class_weight": {0: -1, 1: 1}}, "class_weight must be"),
-        ({"solver": "adamw", "learning_rate": np.nan}, "learning_rate must be"),
-        ({"solver": "adamw", "learning_rate": None}, "learning_rate must be"),
-        ({"solver": "adamw", "learning_rate": 1e10}, "learning_rate must be"),
-        ({"solver": "adamw", "random_state": "x"}, "random_state cannot be used"),
         ({"class_weight": {0: np.nan, 1: 1}}, "class_weight must be"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pro2 import Probe, ProbeBank, ProjectAndProbe, Projection
+from pro2 import Probe, ProjectAndProbe, Projection
 
 
 @parametrize_with_checks(
@@ -15,8 +15,6 @@ from pro2 import Probe, ProbeBank, ProjectAndProbe, Projection
         ProjectAndProbe(),
         ProjectAndProbe(l2=0.1, n_features=1),
         ProjectAndProbe(l2="loo", n_features="loo"),
-        ProbeBank(),
-        ProbeBank(l2=0.1),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

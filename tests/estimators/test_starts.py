@@ -7,8 +7,7 @@ import pytest
 
 import pro2
 from pro2 import ProjectAndProbe, SourceMoments
-from pro2.linalg.family import PriorFamily
-from pro2.linalg.losses import probabilities
+from pro2.linalg.logistic import probabilities
 
 MEANS = np.random.default_rng(3).normal(size=(4, 14))
 NAMES = np.array(["ant", "bee", "cat", "dog"])
@@ -64,7 +63,7 @@ class TestMoments:
         moments = SourceMoments.load(SourceMoments.from_arrays(X, y).save(tmp_path / "a.moments"))
         model = ProjectAndProbe.from_moments(moments)
         again = pro2.load(model.save(tmp_path / "m"))
-        assert again.made_from_ == "moments"
+        assert again.source_kind_ == "moments"
         np.testing.assert_array_equal(again.adapt(*few).coef_, model.adapt(*few).coef_)
 
     def test_rows_can_be_added_to_a_fitted_model(self, case):
@@ -72,7 +71,7 @@ class TestMoments:
         grown = ProjectAndProbe().fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
         whole = ProjectAndProbe().fit(X, y)
         np.testing.assert_allclose(grown.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
-        assert grown.made_from_ == whole.made_from_ == "source rows"
+        assert grown.source_kind_ == whole.source_kind_ == "source rows"
 
     def test_options_reach_the_model_and_mistakes_are_explained(self, case):
         moments = SourceMoments.from_arrays(*case[1])
@@ -90,7 +89,7 @@ class TestHead:
 
     def test_before_any_label_it_is_the_head(self, case, head, model):
         np.testing.assert_allclose(model.predict_proba(case[3][0]), head.predict_proba(case[3][0]), atol=1e-12)
-        assert model.made_from_ == "head"
+        assert model.source_kind_ == "head"
 
     def test_labels_help(self, case, head, model):
         _, _, few, test = case
@@ -101,20 +100,17 @@ class TestHead:
         right = [np.mean(head.predict(few[0][few[1] == name]) == name) for name in report.classes]
         assert report.source_accuracy == pytest.approx(np.dot(report.shares, right))
 
-    def test_the_centre_at_its_natural_size_is_the_head(self, case, head, model):
+    def test_the_prior_mean_at_its_calibrated_size_is_the_head(self, case, head, model):
         X = case[3][0]
-        expected = head.predict_proba(X)
         for prior in model.priors_:
-            scores = prior.natural[0] * prior.scores(prior.rows(X, np.ones(14)))[:, 0, :]
-            np.testing.assert_allclose(probabilities(scores), expected, atol=1e-10)
-            assert prior.accuracy[0] == pytest.approx(expected.max(axis=1).mean())
-            assert prior.family.ridges == PriorFamily().ridges[:1]
+            scores = prior.calibrated_size * prior.scores(prior.rows(X))[:, 0]
+            np.testing.assert_allclose(probabilities(scores), head.predict_proba(X), atol=1e-10)
             assert prior.family.covariances == ("ranked",)  # rows without labels are not whitened
 
     def test_a_saved_model_adapts_alike(self, case, model, tmp_path):
         again = pro2.load(model.save(tmp_path / "m"))
         np.testing.assert_array_equal(again.adapt(*case[2]).coef_, model.adapt(*case[2]).coef_)
-        assert again.made_from_ == "head"
+        assert again.source_kind_ == "head"
 
     def test_the_order_of_the_classes_plays_no_part(self, case, head, model):
         K, _, few, test = case
@@ -125,15 +121,14 @@ class TestHead:
         np.testing.assert_allclose(other.adapt(*few).coef_, model.adapt(*few).coef_, atol=1e-8)
 
     @pytest.mark.parametrize("sureness", [0.01, 1.0, 100.0])
-    def test_every_prior_has_a_centre_of_its_own(self, case, head, sureness):
+    def test_every_member_has_a_prior_mean_of_its_own(self, case, head, sureness):
         W, b = sureness * head.coef_, sureness * head.intercept_
         model = ProjectAndProbe.from_head(W, b, head.classes_, case[3][0])
         for prior in model.priors_:
-            members = [m for m in prior.family.members() if (m.covariance, m.reach) == ("ranked", 4.0)]
-            sizes = [prior.centre_size(member) for member in members]
-            assert sizes == sorted(set(sizes))
+            sizes = prior.family.mean_sizes
+            assert list(sizes) == sorted(set(sizes))
             assert sizes[0] == 0.0
-            assert sizes[-1] == prior.natural[0]
+            assert sizes[-1] == prior.calibrated_size
 
     def test_a_class_that_is_never_the_answer(self, case, head):
         K, _, few, test = case
@@ -176,9 +171,9 @@ class TestUnlabeled:
         model = ProjectAndProbe.from_unlabeled(test[0], NAMES[:K][::-1].tolist())
         adapted = model.adapt(*few)
         assert adapted.score(*test) > 1.3 / K
-        assert {m["size"] for m in adapted.report_.members} == {0.0}
+        assert {m["mean_size"] for m in adapted.report_.members} == {0.0}
         again = pro2.load(model.save(tmp_path / "m"))
-        assert again.made_from_ == "unlabelled rows"
+        assert again.source_kind_ == "unlabelled rows"
         np.testing.assert_array_equal(again.adapt(*few).coef_, adapted.coef_)
 
     def test_before_any_label_all_classes_are_equally_likely(self, case):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.linalg.probes import fit_path
-from pro2.tables.shifts import draw, group_targets
+from pro2.lab.datasets.shifts import group_targets
+from pro2.linalg.logistic import fit_path
+from pro2.tables.draws import draw
 
 pytestmark = pytest.mark.real_data
 PENALTIES = 10.0 ** np.arange(-4, 2.5, 0.5)

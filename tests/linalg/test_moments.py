@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pro2.linalg.moments import Moments, host
+from pro2.linalg.arrays import to_numpy
+from pro2.linalg.moments import Moments
 
 from .backends import BACKENDS, to
 
@@ -94,8 +95,8 @@ def test_backends_agree(rows, backend):
     X, y = rows
     m = Moments.from_arrays(*to(backend, X, y))
     reference = Moments.from_arrays(X, y)
-    np.testing.assert_allclose(host(m.covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
-    np.testing.assert_allclose(host((m + m).covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(to_numpy(m.covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(to_numpy((m + m).covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
 
 
 def test_string_labels_keep_their_names(rows):
@@ -116,3 +117,28 @@ def test_string_labels_keep_their_names(rows):
 def test_mistakes_are_explained(rows, call, message):
     with pytest.raises(ValueError, match=message):
         call(*rows)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_rows_are_a_factor_and_many_a_matrix(weighted):
+    """With fewer rows than features no D x D matrix is formed; what follows from the moments is the same."""
+    rng = np.random.default_rng(0)
+    X, y, w = rng.normal(size=(30, 12)) + 5.0, np.arange(30) % 3, rng.uniform(0.5, 2.0, 30)
+    w[4] = 0.0
+    few = [Moments.from_arrays(X[i : i + 5], y[i : i + 5], w[i : i + 5] if weighted else None) for i in range(0, 30, 5)]
+    whole = Moments.from_arrays(X, y, w if weighted else None)
+    assert few[0].factor.shape == (5, 12)
+    assert whole.factor is None
+    total = few[0]
+    for part in few[1:]:
+        total = total + part
+    assert total.factor is None
+    np.testing.assert_allclose(total.covariance(), whole.covariance(), atol=1e-10)
+    one = few[0].scaled(np.linspace(1.0, 2.0, 12))
+    np.testing.assert_allclose(np.diagonal(one.covariance()), one.feature_variance(), atol=1e-12)
+    own = w[:5] if weighted else np.ones(5)
+    expected = sum(
+        own[i] * np.outer(d := X[i] - np.average(X[:5][y[:5] == y[i]], axis=0, weights=own[y[:5] == y[i]]), d)
+        for i in range(5)
+    )
+    np.testing.assert_allclose(few[0].within_covariance() * few[0].total_weight, expected, atol=1e-10)

@@ -1,110 +1,163 @@
-"""How `ProjectAndProbe` adapts: the default (a family of priors), the paper's probe, and unlabelled rows alone."""
+"""The two ways in which `ProjectAndProbe` adapts: averaged Pro2, and the paper's probe on the first d features.
+
+Each is a fit to labelled rows that can say what it would be without some of them, which is all that reports, learning
+curves and out-of-fold predictions need.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
-from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import Projection
-from pro2.estimators.report import Evidence
-from pro2.linalg.average import AveragedHead, average_head
-from pro2.linalg.labels import ClassShift, Labels, class_shift, drawn_by_class
-from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import SourcePrior
-
-LARGE_CHANGE = 2.0  # ratio of a feature's variances; between 1 and 2 damping the source head cost as often as it helped
+from pro2.estimators.report import Head
+from pro2.estimators.threads import blas_threads_for
+from pro2.estimators.unlabeled import SmoothedRows
+from pro2.linalg.arrays import to_numpy
+from pro2.linalg.closed_form import Average, average, temperature
+from pro2.linalg.labelled import ClassShares, Labelled, class_shares, drawn_by_class
+from pro2.linalg.logistic import probabilities
+from pro2.linalg.prior import SourcePrior
 
 
 @dataclass(frozen=True, eq=False)
-class Default:
-    """The default: every prior of the family, weighed by leave-one-out and averaged."""
+class AveragedFit:
+    """Averaged Pro2: every prior of the family in closed form, weighed by leave-one-out likelihood.
+
+    Labelled rows may have a leading axis, one entry for each of several targets: so has the head then.
+    """
 
     priors: Sequence[SourcePrior]
-    shares: np.ndarray  # of the classes in the source
+    source_shares: np.ndarray
     label_sampling: str
-    source_head: LinearClassifier
+    labelled: Labelled
+    average: Average
+    temperature: np.ndarray
+    class_shares: ClassShares
+    smoothed: SmoothedRows | None = None
+    known_shares: np.ndarray | None = None
 
-    def refit(self, labels: Labels, like: AveragedHead) -> tuple[Array, Array]:
-        """A head from some of the labels of `like` and the two priors they choose: where many are needed.
+    @classmethod
+    def of(
+        cls, priors: Sequence[SourcePrior], source_shares: np.ndarray, label_sampling: str, labelled: Labelled,
+        U: np.ndarray | None = None, shares: np.ndarray | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit to labelled rows, with unlabelled rows U (n, D) and known class shares where there are any."""
+        smoothed = None if U is None else SmoothedRows.of(priors[0], labelled.X, U)
+        M, D = labelled.X.shape[-2:]
+        with blas_threads_for(M * min(M, D) * D):
+            if smoothed is None:
+                shrunk = [prior.shrunk(labelled.X, labelled.c) for prior in priors]
+                fit = average(shrunk, labelled.X, labelled.y, labelled.c)
+            else:
+                fit = average([smoothed.prior], labelled.X, labelled.y, labelled.c, smoothed.versions)
+            return cls._calibrated(priors, source_shares, label_sampling, labelled, fit, smoothed, shares)
 
-        Labels that are left out have no say in the choice: what they judge would seem too good.
-        """
-        best = like.standing.best(host(labels.number), 2)
-        chosen = [[m for name, m in best if name == prior.name] for prior in self.priors]
-        head = average_head(self.priors, labels, self._shift(labels), chosen)
-        return head.coef, head.intercept
+    @classmethod
+    def _calibrated(
+        cls, priors: Sequence[SourcePrior], source_shares: np.ndarray, label_sampling: str, labelled: Labelled,
+        fit: Average, smoothed: SmoothedRows | None, known: np.ndarray | None,
+    ) -> Self:  # fmt: skip
+        shares = class_shares(fit.counts, source_shares, priors[0].family.source_shares, label_sampling)
+        if known is not None:
+            logs = np.log(np.maximum(known, 1e-12))
+            shares = shares._replace(assumed=logs - logs.mean(), shares=known, by_class=np.zeros(()))
+        t = temperature(fit.left_out, fit.y, fit.c)[..., None]
+        return cls(priors, source_shares, label_sampling, labelled, fit, t, shares, smoothed, known)
 
-    def _shift(self, labels: Labels) -> ClassShift:
-        return class_shift(labels, self.shares, self.priors[0].family, self.label_sampling)
+    def _final(self, scores: np.ndarray) -> np.ndarray:
+        """Calibrated scores for the class shares of the target, from those for the shares of the labelled rows."""
+        return self.temperature * scores - self.class_shares.labelled + self.class_shares.assumed
 
-    def adapt(self, classes: np.ndarray, labels: Labels, others: Array | None) -> tuple[LinearClassifier, AveragedHead]:
-        """A classifier with its evidence, and its head; `others` are target rows without a label."""
-        head = average_head(self.priors, labels, self._shift(labels), others=others)
-        members = [
-            {"scale": head.members[i][0], **head.members[i][1]._asdict(), "weight": float(head.weights[i]),
-             "loo": float(head.loo[i])}
-            for i in np.argsort(-head.weights, kind="stable")
-        ]  # fmt: skip
-        facts = {"members": members, "temperature": head.temperature, "label_sampling": self.label_sampling}
-        source, refit = (self.source_head.coef_, self.source_head.intercept_), partial(self.refit, like=head)
-        shares, by_class = head.shift.shares, head.shift.by_class
-        evidence = Evidence(labels, head.loo_scores, shares, by_class, refit, facts, self.priors[0], source)
-        return LinearClassifier.from_arrays(classes, head.coef, head.intercept, evidence=evidence), head
+    @property
+    def head(self) -> Head:
+        coef, intercept = self.average.head() if self.smoothed is None else self.smoothed.affine_map(self.average)
+        return self.temperature[..., None] * coef, self._final(intercept + self.class_shares.labelled)
+
+    def unlabeled_probabilities(self) -> np.ndarray:
+        """Of the unlabelled rows that are in the graph, (n, K); better than those of the affine map."""
+        assert self.smoothed is not None
+        scores = self.smoothed.scores(self.average)[len(self.labelled.y) :]
+        return probabilities(self._final(scores + self.class_shares.labelled))
+
+    def without(self, rows: np.ndarray) -> tuple[AveragedFit, np.ndarray]:
+        """Exact, from the same factors; of very many labels the fit to the others is made anew."""
+        left = self.labelled.take(np.setdiff1d(np.arange(len(self.labelled.y)), rows))
+        known = self.known_shares
+        args = self.priors, self.source_shares, self.label_sampling, left
+        if len(self.average.y) < len(self.labelled.y):
+            fit = AveragedFit.of(*args, shares=known)
+            coef, intercept = fit.head
+            return fit, self.labelled.X[rows] @ coef.T + intercept
+        rest, scores = self.average.without(rows)
+        fit = AveragedFit._calibrated(*args, rest, None, known)
+        return fit, fit._final(scores)
+
+    @property
+    def shares(self) -> tuple[np.ndarray, float]:
+        return self.class_shares.shares, float(self.class_shares.by_class)
+
+    def facts(self) -> dict[str, Any]:
+        """The members with their weights, heaviest first, and the temperature."""
+        found = self.average.members()
+        found.sort(key=lambda member: -member["weight"])
+        return {"members": found, "temperature": float(self.temperature[0])}
 
 
 @dataclass(frozen=True, eq=False)
-class PaperProbe:
-    """The paper's method: a probe on the first d ranked features, d and the penalty given or chosen."""
+class ProbeFit:
+    """The paper's method: a probe on the first d ranked features with an l2 penalty."""
 
     projection: Projection
-    n_features: int | str
-    l2: float | str
+    n_features: int
+    l2: float
+    n_classes: int
     label_sampling: str
-    source_head: LinearClassifier
+    labelled: Labelled
+    head: Head
 
-    def adapt(
-        self, classes: np.ndarray, X: Array, codes: Array, weight: Array | None, val: tuple[Array, Array] | None
-    ) -> LinearClassifier:
-        """A classifier with its evidence; d and l2 by leave-one-out, or by accuracy on validation rows."""
-        Z = self.projection._features(X)
-        d_grid, l2_grid = feature_grid(self.n_features, Z.shape[1]), penalty_grid(self.l2, Z, weight)
-        val = None if val is None else (self.projection._features(val[0]), val[1])
-        fit, scores = select(Z, codes, d_grid, l2_grid, len(classes), weight, None, val)
+    @classmethod
+    def of(
+        cls, projection: Projection, n_features: int | str, l2: float | str, n_classes: int, label_sampling: str,
+        labelled: Labelled, val: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Self:  # fmt: skip
+        """d and l2 as given, or by leave-one-out, or by accuracy on validation rows."""
+        Z = projection._features(labelled.X)
+        d_grid, l2_grid = feature_grid(n_features, Z.shape[1]), penalty_grid(l2, Z, labelled.c)
+        val = None if val is None else (projection._features(val[0]), val[1])
+        fit, scores = select(Z, labelled.y, d_grid, l2_grid, n_classes, labelled.c, None, val)
         i, j = best_candidate(scores)
-        coef, intercept = self.projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])
-        evidence = self._evidence(classes, Labels.of(X, codes, weight), d_grid[i], l2_grid[j])
-        adapted = LinearClassifier.from_arrays(classes, coef, intercept, evidence=evidence)
-        adapted.n_features_, adapted.l2_ = d_grid[i], l2_grid[j]
-        return adapted
+        head = _both_classes(*map(to_numpy, projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])))
+        return cls(projection, d_grid[i], l2_grid[j], n_classes, label_sampling, labelled, head)
 
-    def _evidence(self, classes: np.ndarray, labels: Labels, d: int, l2: float) -> Evidence:
-        def refit(some: Labels) -> tuple[Array, Array]:
-            Z = self.projection._features(some.X)
-            fit, _ = select(Z, some.y, [d], [l2], len(classes), some.c, None, None)
-            return self.projection.to_input_space(fit.coef[0, 0, ...], fit.intercept[0, 0, ...])
+    def without(self, rows: np.ndarray) -> tuple[ProbeFit, np.ndarray]:
+        """A fit to the others, with the same d and l2.
 
-        counts = np.bincount(host(labels.y), weights=host(labels.c), minlength=len(classes))
-        facts = {"n_features": d, "l2": l2, "label_sampling": self.label_sampling}
-        source = (self.source_head.coef_, self.source_head.intercept_)
-        by_class = drawn_by_class(counts, self.label_sampling)
-        return Evidence(labels, None, counts / counts.sum(), by_class, refit, facts, None, source)
+        Its scores of the rows take out by how much classes became rarer: free intercepts follow that.
+        """
+        left = self.labelled.take(np.setdiff1d(np.arange(len(self.labelled.y)), rows))
+        args = self.projection, self.n_features, self.l2, self.n_classes, self.label_sampling
+        fit = ProbeFit.of(*args, left)
+        before, after = self.labelled.counts(self.n_classes), left.counts(self.n_classes)
+        lost = np.log(np.divide(before, after, out=np.ones(self.n_classes), where=after > 0))
+        return fit, self.labelled.X[rows] @ fit.head[0].T + fit.head[1] + lost
+
+    @property
+    def shares(self) -> tuple[np.ndarray, float]:
+        counts = self.labelled.counts(self.n_classes)
+        return counts / counts.sum(), float(drawn_by_class(counts, self.label_sampling))
+
+    def facts(self) -> dict[str, Any]:
+        return {"n_features": self.n_features, "l2": self.l2}
 
 
-def damped_source_head(head: LinearClassifier, prior: SourcePrior, U: Array) -> LinearClassifier:
-    """The source head, with less of the features whose variance on unlabelled target rows U exceeds the source's.
-
-    Without labels only a change of the inputs can be seen: where they look the same but mean another label, it stays
-    wrong. And no label can say that a change is harmless, so only large ones count.
-    """
-    xp = array_namespace(U)
-    gain = prior.gain(U, xp.ones(U.shape[0], dtype=xp.float64, device=device(U)), usual=LARGE_CHANGE)
-    raw_centre = prior.centre * prior.scale
-    coef = head.coef_ * gain
-    intercept = head.intercept_ + (head.coef_ - coef) @ raw_centre
-    return LinearClassifier.from_arrays(head.classes_, coef, intercept, unit=head.unit_rows_)
+def _both_classes(coef: np.ndarray, intercept: np.ndarray) -> Head:
+    """One logit of two classes as two centred ones; more as they are."""
+    coef, intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
+    if len(coef) > 1:
+        return coef, intercept
+    return np.concatenate([-0.5 * coef, 0.5 * coef]), np.concatenate([-0.5 * intercept, 0.5 * intercept])

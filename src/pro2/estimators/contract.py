@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pro2.estimators.linear import AffineMixin, LinearClassifier
-from pro2.estimators.validation import as_labels, beside, check_weight, check_X, naming, table_rows
-from pro2.linalg.moments import Array, encode, host, is_missing
+from pro2.estimators.validation import as_labels, check_weight, check_X, naming, table_rows
+from pro2.linalg.arrays import Array, asarray_like, encode, is_missing, to_numpy
 
 NEW_CLASS = "add labelled rows of them to the source, or drop them from the target"
 
@@ -49,19 +49,19 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
             raise ValueError(f"y has one class only {self.classes_.tolist()}: a source needs rows of at least two.")
         _, codes = encode(y[source], self.classes_.tolist())
         Xs = X if len(source) == X.shape[0] else take_rows(X, source)
-        coef, intercept = self._fit_source(Xs, beside(codes, X), take_rows(weight, source))
+        coef, intercept = self._fit_source(Xs, asarray_like(codes, X), take_rows(weight, source))
         self._set_head(coef, intercept)
         if target is None:
             return self
         adapted = self.adapt(take_rows(X, target), y[target], sample_weight=take_rows(weight, target))
         self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
-        self._evidence, self._report = adapted._evidence, adapted._report
+        self._inputs, self._report = adapted._inputs, adapted._report
         return self
 
     def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
         """Probe with labelled target rows; the fitted source model is not changed."""
         check_is_fitted(self, "classes_")
-        X = beside(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
+        X = asarray_like(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
         codes = self._encode_target(y_target, X, "y_target", self._advice_on_new_classes)
         return self._named(self._adapt(X, codes, check_weight(sample_weight, X), **extra))
 
@@ -70,17 +70,18 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         unknown = sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str)
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            known = self.classes_[:10].tolist()
+            known = self.classes_.tolist()
             raise ValueError(
-                f"{name} has classes {unknown[:5]}{more} that the source does not have ({known}): {advice}."
+                f"{name} has classes {unknown[:5]}{more} that the source does not have ({known[:10]}): "
+                f"{_spelling_mismatch(unknown, known) or advice}."
             )
-        return beside(encode(y, self.classes_.tolist())[1], X)
+        return asarray_like(encode(y, self.classes_.tolist())[1], X)
 
     def _set_head(self, coef: Array, intercept: Array) -> None:
         """The source head as the classifier of this object."""
         head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
         self.coef_, self.intercept_ = head.coef_, head.intercept_
-        self._evidence = self._report = None  # those of an earlier adaptation
+        self._inputs = self._report = None  # those of an earlier adaptation
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError
@@ -89,12 +90,34 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         raise NotImplementedError
 
 
+def _spelling_mismatch(unknown: list[Any], known: list[Any]) -> str | None:
+    """What to correct where labels are the source's classes in another type or spelling; None where they are new."""
+    label, is_text = unknown[0], isinstance(known[0], str)
+    if isinstance(label, str) != is_text:
+        kinds = "a number but the classes are text" if is_text else "text but the classes are numbers"
+        return f"{label!r} is {kinds}; convert the labels to the type of the source's classes"
+    if not is_text:
+        fraction = isinstance(label, float) and not label.is_integer()
+        return f"{label!r} is a fraction; labels are classes, not scores or probabilities" if fraction else None
+    spelled = {name.strip().casefold(): name for name in known}
+    for text in unknown:
+        if text.strip().casefold() in spelled:
+            return f"{text!r} differs from {spelled[text.strip().casefold()]!r} in spaces or capital letters only"
+    return None
+
+
 def check_labels(y: Any, n_rows: int, name: str = "y", *, missing: bool = False) -> np.ndarray:
     """Labels as a row of the right length; missing ones (None, NaN) only where that is allowed."""
     if y is None:
         raise ValueError(f"{name} is None: this estimator requires y to be passed, but the target y is None.")
+    y = as_labels(y)
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise ValueError(
+            f"{name} has shape {y.shape}, but one label per row is expected; for several yes-or-no labels per row use "
+            "MultiLabelProjectAndProbe."
+        )
     with naming(name):
-        y = column_or_1d(as_labels(y), warn=True)
+        y = column_or_1d(y, warn=True)
     if len(y) != n_rows:
         raise ValueError(f"{name} has {len(y)} entries but there are {n_rows} rows: one is needed per row.")
     if y.dtype.kind in "fc" and np.isinf(y).any():
@@ -134,10 +157,10 @@ def _split_domains(sample_domain: Any, n_rows: int, weight: Array | None) -> tup
 
     Source rows of weight 0 are absent, and so are their classes.
     """
-    there = np.ones(n_rows, dtype=bool) if weight is None else host(weight) > 0
+    there = np.ones(n_rows, dtype=bool) if weight is None else to_numpy(weight) > 0
     if sample_domain is None:
         return np.flatnonzero(there), None
-    domain = host(sample_domain).reshape(-1)
+    domain = to_numpy(sample_domain).reshape(-1)
     if len(domain) != n_rows or domain.dtype.kind not in "iuf" or not np.all((domain > 0) | (domain < 0)):
         raise ValueError(
             f"sample_domain must hold one non-zero number per row (positive = source, negative = target), got "
@@ -153,7 +176,7 @@ def weighted_rows(X: Array, y: np.ndarray, weight: Array | None) -> tuple[Array,
     """Rows of positive weight, with their labels and weights: the others are absent, and so are their classes."""
     if weight is None or bool(array_namespace(weight).all(weight > 0)):
         return X, y, weight
-    there = np.flatnonzero(host(weight) > 0)
+    there = np.flatnonzero(to_numpy(weight) > 0)
     return take_rows(X, there), y[there], take_rows(weight, there)
 
 
@@ -161,4 +184,4 @@ def take_rows(X: Array | None, rows: np.ndarray) -> Any:
     """Some rows of X, in its namespace and on its device; None of None."""
     if X is None:
         return None
-    return X[rows] if is_numpy_array(X) else array_namespace(X).take(X, beside(rows, X), axis=0)
+    return X[rows] if is_numpy_array(X) else array_namespace(X).take(X, asarray_like(rows, X), axis=0)

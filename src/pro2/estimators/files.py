@@ -22,7 +22,8 @@ from pro2.estimators.state import from_document, to_document
 from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
 
 KEY = "pro2.model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+CHANGED_IN_2 = ("ProjectAndProbe", "MultiLabelProjectAndProbe", "ProbeBank")  # version 1 held what is derived today
 OLD_MOMENTS = "pro2-moments-1"  # what 0.1.0 wrote into the metadata of a moments file
 BACKBONE_KEYS = ("backbone", "weights_digest", "layer", "preprocessing")
 
@@ -93,6 +94,12 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def _object(document: dict[str, Any], tensors: dict[str, np.ndarray], name: str) -> Any:
+    kind = document["object"].get("kind") if isinstance(document["object"], dict) else None
+    if document["version"] == 1 and kind in CHANGED_IN_2:
+        raise ValueError(
+            f"{name} holds a {kind} in format version 1, written by pro2 {str(document['pro2_version'])[:20]}, "
+            "which this version does not read: fit it again with `pro2 fit`"
+        )
     try:
         found = from_document(document["object"], tensors)
         check_object(found)
@@ -117,13 +124,13 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        kind, made_from (of models), format_version, pro2_version, params, classes (or labels, where there are several
+        kind, source_kind (of models), format_version, pro2_version, params, classes (or labels, where there are several
         yes-or-no ones), n_features_in, provenance, digest, tensors (name to shape).
     """
     document, tensors = _checked_message(_read(Path(path)), str(path))
     found = _object(document, tensors, str(path))
     moments, several = hasattr(found, "scatter"), hasattr(found, "labels_")
-    origin = {"made_from": _origin(found)} if hasattr(found, "source_moments_") else {}
+    origin = {"source_kind": _origin(found)} if hasattr(found, "source_moments_") else {}
     return {
         "kind": type(found).__name__,
         **origin,
@@ -140,10 +147,10 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _origin(model: Any) -> str:
-    """What a `ProjectAndProbe` was made from, in words; files of 0.1.0 know rows only."""
-    n, made_from = f"{model.source_moments_.total_weight:,.10g}", getattr(model, "made_from_", "source rows")
+    """What a model was made from, in words; those of several labels know rows only."""
+    n, source_kind = f"{model.source_moments_.total_weight:,.10g}", getattr(model, "source_kind_", "source rows")
     said = {"moments": f"moments of {n} source rows", "head": f"a head and {n} unlabelled rows"}
-    return said.get(made_from, f"{n} {made_from}")
+    return said.get(source_kind, f"{n} {source_kind}")
 
 
 def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "the table") -> None:

@@ -10,10 +10,10 @@ from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from pro2.estimators.files import FileMixin
-from pro2.estimators.report import AdaptationReport, Evidence
-from pro2.estimators.validation import beside, check_fitted, check_X
-from pro2.linalg.losses import affine, probabilities
-from pro2.linalg.moments import Array, host
+from pro2.estimators.report import AdaptationReport, Head, ReportInputs
+from pro2.estimators.validation import check_fitted, check_X
+from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.logistic import affine, probabilities
 
 Part = TypeVar("Part", bound=Any)
 
@@ -28,29 +28,29 @@ def unit_rows(X: Array) -> Array:
 
 
 class ReportMixin:
-    """`report_`: made from the evidence of an adaptation when it is first asked for, or before the object is copied."""
+    """`report_`: made when it is first asked for, or before the object is copied."""
 
-    _evidence: Evidence | None = None
+    _inputs: ReportInputs | None = None
     _report: AdaptationReport | None = None
 
     @property
     def report_(self) -> AdaptationReport:
         """What the labels say about this classifier; see `AdaptationReport`."""
         if self._report is None:
-            if self._evidence is None:
+            if self._inputs is None:
                 raise AttributeError("report_ exists after an adaptation: this classifier was not made by adapt.")
-            self._report = self._evidence.report(self)
+            self._report = self._inputs.report(self)
         return self._report
 
     @report_.setter
     def report_(self, report: AdaptationReport) -> None:
-        self._report, self._evidence = report, None
+        self._report, self._inputs = report, None
 
     def __getstate__(self) -> Any:
-        if self._evidence is not None:
-            self.report_  # noqa: B018  the report is small and plain, the evidence is neither
+        if self._inputs is not None:
+            self.report_  # noqa: B018  the report is small and plain, what it is made from is neither
         state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_evidence"}
+        return {name: value for name, value in state.items() if name != "_inputs"}
 
 
 class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
@@ -73,12 +73,17 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
     def _logits(self, X: Array) -> Array:
         """The same for rows that are checked."""
         X = unit_rows(X) if self.unit_rows_ else X
-        logits = affine(X, beside(self.coef_, X), beside(self.intercept_, X))
+        logits = affine(X, asarray_like(self.coef_, X), asarray_like(self.intercept_, X))
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (n, K)."""
-        f = self.decision_function(X)
+        check_fitted(self, "coef_")
+        return self._proba(check_X(self, X, reset=False))
+
+    def _proba(self, X: Array) -> Array:
+        """The same for rows that are checked."""
+        f = self._logits(X)
         return probabilities(f[:, None] if f.ndim == 1 else f)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -86,7 +91,7 @@ class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
         f = self.decision_function(X)
         xp = array_namespace(f)
         codes = xp.astype(f > 0, xp.int64) if f.ndim == 1 else xp.argmax(f, axis=1)
-        return self.classes_[host(codes)]
+        return self.classes_[to_numpy(codes)]
 
     def _named(self, part: Part) -> Part:
         """With the names of this one's columns, so that a frame in another order is noticed."""
@@ -107,14 +112,15 @@ class LinearClassifier(AffineMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(
-        cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False, evidence: Evidence | None = None
-    ) -> LinearClassifier:
+        cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False,
+        inputs: ReportInputs | None = None,
+    ) -> LinearClassifier:  # fmt: skip
         """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more.
 
-        `evidence` is what an adaptation rests on, for its report.
+        `inputs` is what the report of an adaptation is made from.
         """
         self = cls()
-        self._evidence = evidence
+        self._inputs = inputs
         xp = array_namespace(coef)
         self.classes_ = np.asarray(classes)
         self.coef_ = coef[None, :] if coef.ndim == 1 else coef
@@ -123,8 +129,27 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         self.n_features_in_ = int(self.coef_.shape[1])
         return self
 
+    @classmethod
+    def from_scores(
+        cls, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray, *, like: Array, unit: bool = False,
+        inputs: ReportInputs | None = None,
+    ) -> LinearClassifier:  # fmt: skip
+        """From one score for each class, (K, D) and (K,), also for two classes; arrays are where `like` is."""
+        if len(classes) == 2:
+            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+        return cls.from_arrays(
+            classes, asarray_like(coef, like), asarray_like(intercept, like), unit=unit, inputs=inputs
+        )
+
+    def scores_head(self) -> Head:
+        """One score for each class, (K, D) and (K,), also for two classes, in NumPy."""
+        coef, intercept = to_numpy(self.coef_), to_numpy(self.intercept_)
+        if len(coef) > 1:
+            return coef, intercept
+        return np.concatenate([-0.5 * coef, 0.5 * coef]), np.concatenate([-0.5 * intercept, 0.5 * intercept])
+
     def without(self, rows: Sequence[int]) -> LinearClassifier:
-        """What some of its labels change: the classifier of all others. Its answers to those rows are no memory.
+        """The classifier of all other labelled rows, so that predictions for these rows are out-of-sample.
 
         Parameters
         ----------
@@ -134,13 +159,13 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         Returns
         -------
         LinearClassifier
-            From the two priors that the other labels like best, or with the same `n_features` and `l2`: it takes a
-            small part of the time of `adapt`. Rows without a label play no part.
+            What `adapt` would return for the others, computed from the same factors: exact, and a small part of the
+            time. Unlabelled rows play no part. The paper's probe keeps `n_features` and `l2`.
         """
-        if self._evidence is None:
+        if self._inputs is None:
             raise AttributeError("without() needs the labels of an adaptation: files and copies do not carry them.")
-        coef, intercept = self._evidence.head_without(rows)
-        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_))
+        coef, intercept = self._inputs.without(rows)
+        return self._named(self.from_scores(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_))
 
     def fit(self, X: Any = None, y: Any = None) -> LinearClassifier:
         """Not to be fitted: it is made by `adapt`."""

@@ -14,7 +14,8 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from pro2 import cluster
 from pro2.estimators.files import FileMixin, from_bytes, load, to_bytes
 from pro2.estimators.validation import as_labels, without_gradient
-from pro2.linalg.moments import Array, Moments
+from pro2.linalg.arrays import Array
+from pro2.linalg.moments import Moments
 
 Batches = Iterable[tuple[Array, Array]]
 
@@ -33,8 +34,9 @@ class SourceMoments(FileMixin, Moments):
         Sum of sample weights of each class (row counts when unweighted).
     mean : array (K, D)
         Class means.
-    scatter : array (D, D)
-        Sum over rows of (x - class mean)(x - class mean)'. Always float64, as are the others.
+    scatter : array (D, D), or (n, D) with n < D
+        Sum over rows of (x - class mean)(x - class mean)'. Of fewer rows than features a factor F of it, F'F. Always
+        float64, as are the others.
 
     Examples
     --------

@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.adaptation import Default
+from pro2.estimators.adaptation import AveragedFit
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.multilabel_report import MultiLabelReport
-from pro2.estimators.projection import DEFAULT_RIDGE, check_family, check_ridge, input_scale
+from pro2.estimators.project_and_probe import prior_scales
+from pro2.estimators.projection import check_family
+from pro2.estimators.report import AdaptationReport, ReportInputs
 from pro2.estimators.validation import check_weight, check_X, naming
-from pro2.linalg.family import PriorFamily
-from pro2.linalg.label_priors import LabelMeans, Spectrum, label_head, label_prior
-from pro2.linalg.labels import SAMPLING, Labels
-from pro2.linalg.moments import host
-from pro2.linalg.priors import SourcePrior
+from pro2.linalg.arrays import to_numpy
+from pro2.linalg.covariance import SharedCovariance
+from pro2.linalg.labelled import SAMPLING, Labelled
+from pro2.linalg.prior import PriorFamily, SourcePrior
 
 YES_NO = np.array([0, 1])
+
+
+@dataclass(frozen=True)
+class MultiLabelReport:
+    """The reports of all labels of a `MultiLabelClassifier`; ``report["Smiling"]`` is that of one.
+
+    Attributes
+    ----------
+    reports : dict of label to AdaptationReport or None
+        None for a label that no target row has: it kept its source head.
+    """
+
+    reports: dict[Any, AdaptationReport | None]
+
+    def __getitem__(self, label: Any) -> AdaptationReport | None:
+        return self.reports[label]
+
+    def verdict(self) -> str:
+        """All labels in one sentence."""
+        judged = [each for each in self.reports.values() if each is not None and not each.withheld]
+        if not judged:
+            return f"Test it before you trust it: none of its {len(self.reports)} labels has an accuracy."
+        after, before = (100 * np.mean([getattr(r, name) for r in judged]) for name in ("accuracy", "source_accuracy"))
+        some = f"{len(judged)} of {len(self.reports)} labels" if len(judged) < len(self.reports) else "all labels"
+        return f"left-out accuracy {after:.1f}% on average over {some}, source heads {before:.1f}%"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, texts and lists only, for JSON."""
+        return {str(name): None if each is None else each.to_dict() for name, each in self.reports.items()}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A header, then for each label: its name, how many labelled rows say yes and no, and both accuracies."""
+        header = ("label", "yes", "no", "left-out accuracy", "source head")
+        return [header, *(_row(str(name), each) for name, each in self.reports.items())]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(row, "<>><>", widths)) for row in rows]
+        return "\n".join([self.verdict(), *(line.rstrip() for line in lines)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from html import escape
+
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows())
+        return f"<p><b>{escape(self.verdict())}</b></p><table>{rows}</table>"
+
+    def __repr__(self) -> str:
+        return f"MultiLabelReport({len(self.reports)} labels)"
+
+
+def _row(name: str, report: AdaptationReport | None) -> tuple[str, ...]:
+    if report is None:
+        return name, "0", "0", "no label: source head", ""
+    no, yes = report.counts
+    low, high = (100 * v for v in report.accuracy_interval)
+    figure = "not known" if report.withheld else f"{100 * report.accuracy:.1f}% ({low:.0f} to {high:.0f})"
+    before = "" if math.isnan(report.source_accuracy) else f"{100 * report.source_accuracy:.1f}%"
+    return name, str(yes), str(no), figure, before
 
 
 class MultiLabelMixin(FileMixin, ClassifierMixin):
@@ -40,7 +102,7 @@ class MultiLabelMixin(FileMixin, ClassifierMixin):
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits, (n, T), as of `ClassifierChain` and `OneVsRestClassifier`."""
         check_is_fitted(self, "estimators_")
-        X = host(check_X(self, X, reset=False)).astype(np.float64)
+        X = to_numpy(check_X(self, X, reset=False)).astype(np.float64)
         coef = np.concatenate([each.coef_ for each in self.estimators_])
         return np.asarray(X @ coef.T + np.concatenate([each.intercept_ for each in self.estimators_]))
 
@@ -90,11 +152,11 @@ class MultiLabelClassifier(MultiLabelMixin, BaseEstimator):
 
 
 class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
-    """`ProjectAndProbe` for a matrix of 0/1 labels: the same default for each column, a fraction of the time.
+    """`ProjectAndProbe` for a matrix of 0/1 labels: averaged Pro2 for each column, a fraction of the time.
 
     Parameters
     ----------
-    ridge, priors, label_sampling
+    priors, label_sampling
         As in `ProjectAndProbe`.
 
     Attributes
@@ -110,8 +172,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
 
     Notes
     -----
-    The covariance is that of all rows, also for a label that some of them lack. NaN marks a missing label. What a label
-    needs beyond its head is made when it is first adapted to, and kept.
+    The covariance is that of all rows, also for a label that some of them lack. NaN marks a missing label. All labels
+    share one eigendecomposition.
 
     Examples
     --------
@@ -123,16 +185,9 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
     3
     """
 
-    def __init__(self, ridge: float = DEFAULT_RIDGE, priors: PriorFamily | None = None, label_sampling: str = "auto"):
-        self.ridge = ridge
+    def __init__(self, priors: PriorFamily | None = None, label_sampling: str = "auto"):
         self.priors = priors
         self.label_sampling = label_sampling
-
-    @property
-    def priors_(self) -> list[tuple[SourcePrior, ...]]:
-        """What the default knows of each label, one prior for each scale."""
-        check_is_fitted(self, "estimators_")
-        return [self._priors_of(t) for t in range(len(self.estimators_))]
 
     def fit(self, X: Any, y: Any, *, labels: Sequence[Any] | None = None) -> MultiLabelProjectAndProbe:
         """Learn from source rows.
@@ -147,23 +202,20 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        check_ridge(self.ridge)
         check_family(self.priors)
-        X = host(check_X(self, X, reset=True))
+        X = to_numpy(check_X(self, X, reset=True))
         Y, self.labels_ = label_matrix(y, len(X), "y", labels)
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
         self.known_ = (~np.isnan(Y)).mean(axis=0)
         self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
-        self._made: dict[Any, Any] = {}
-        first = self._spectra()[0]
-        heads = [label_head(first, self._label_means(t), self.ridge) for t in range(len(self.labels_))]
-        self.estimators_ = tuple(LinearClassifier.from_arrays(YES_NO, w, np.array(b)) for w, b in heads)
+        self._spectra: Any = None
+        self.estimators_ = tuple(self._source_head(t) for t in range(len(self.labels_)))
         return self
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
         """Fit each label to the target rows that have it; a label that no row has keeps its source head."""
         check_is_fitted(self, "estimators_")
-        X = host(check_X(self, X_target, reset=False, name="X_target"))
+        X = to_numpy(check_X(self, X_target, reset=False, name="X_target"))
         Y, names = label_matrix(y_target, len(X), "y_target")
         if Y.shape[1] != len(self.labels_):
             raise ValueError(f"y_target has {Y.shape[1]} columns, the source has {len(self.labels_)} labels.")
@@ -183,43 +235,57 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         known = ~np.isnan(y)
         if not known.any():
             return self.estimators_[t]
-        shares = np.array([1.0 - self.shares_[t], self.shares_[t]])
-        how = Default(self._priors_of(t), shares, self.label_sampling, self.estimators_[t])
-        return how.adapt(YES_NO, Labels.of(X[known], y[known].astype(int)), None)[0]
+        labelled = Labelled.of(X[known], y[known].astype(int))
+        priors = self.label_priors(t)
+        fit = AveragedFit.of(priors, self._class_shares(t), self.label_sampling, labelled)
+        inputs = ReportInputs(fit, priors[0], self.estimators_[t].scores_head(), self.label_sampling)
+        return LinearClassifier.from_scores(YES_NO, *fit.head, like=X, inputs=inputs)
 
-    def _priors_of(self, t: int) -> tuple[SourcePrior, ...]:
-        """The priors of one label: the largest part of a model, so made where they are needed and not saved."""
-        made = self.__dict__.setdefault("_made", {})
-        if t not in made:
-            family, label = self._family, self._label_means(t)
-            named = zip(self._spectra(), family.scales)
-            made[t] = tuple(label_prior(s, label, family, self.ridge, name) for s, name in named)
-        return made[t]
+    def _class_shares(self, t: int) -> np.ndarray:
+        return np.array([1.0 - self.shares_[t], self.shares_[t]])
 
-    def _label_means(self, t: int) -> LabelMeans:
-        return LabelMeans(self.means_[t], float(self.shares_[t]), float(self.known_[t]))
+    def _source_head(self, t: int) -> LinearClassifier:
+        prior = self.label_priors(t)[0]
+        size = prior.calibrated_size
+        coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
+        return LinearClassifier.from_scores(YES_NO, coef, intercept + np.log(self._class_shares(t)), like=coef)
 
-    def _spectra(self) -> list[Spectrum]:
-        """The factorisations that all labels share, one for each scale."""
-        made = self.__dict__.setdefault("_made", {})
-        if "spectra" not in made:
-            covariance = self.source_moments_.covariance()
-            scales = [input_scale(np.diagonal(covariance), scale) for scale in self._family.scales]
-            made["spectra"] = [Spectrum.of(covariance, scale) for scale in scales]
-        return made["spectra"]
+    def label_priors(self, t: int) -> tuple[SourcePrior, ...]:
+        """What `ProjectAndProbe` would learn of the t-th label alone, one prior for each scale."""
+        check_is_fitted(self, "means_")
+        # of the covariance of all rows a part lies between the two values of the label; as equally common classes
+        # they would have d d' / 4, and rows that lack the label lie within them
+        between = float(self.known_[t] * self.shares_[t] * (1.0 - self.shares_[t]))
+        priors = []
+        for scale, values, vectors in self._shared():
+            mean = self.means_[t] / scale
+            step = mean[1] - mean[0]
+            second_moments = SharedCovariance(values, vectors, step, 0.25 - between, self._family.ridge)
+            priors.append(SourcePrior.of(scale, mean, second_moments, self._family))
+        return tuple(priors)
+
+    def _shared(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """For each scale eigenvalues and eigenvectors of the covariance of scaled rows: made once, not saved."""
+        spectra: Any = getattr(self, "_spectra", None)
+        if spectra is None:
+            spectra = self._spectra = []
+            for scale in prior_scales(self.source_moments_, "auto"):
+                values, vectors = np.linalg.eigh(self.source_moments_.covariance() / scale[:, None] / scale)
+                spectra.append((scale, np.maximum(values, 0.0), vectors))
+        return list(spectra)
 
     @property
     def _family(self) -> PriorFamily:
         return PriorFamily() if self.priors is None else self.priors
 
     def __getstate__(self) -> Any:
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_spectra"}
 
 
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(n, T) of 0, 1 and NaN, and the names of its columns."""
     with naming(name):
-        values = y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else host(y)
+        values = y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(y, "iloc") else to_numpy(y)
         Y = np.asarray(values, dtype=np.float64)
     if Y.ndim != 2 or len(Y) != n or not Y.shape[1]:
         raise ValueError(f"{name} has shape {Y.shape}: a matrix of 0 and 1 with {n} rows, one column per label.")

@@ -1,59 +1,81 @@
-"""Project and Probe: both steps behind one door."""
+"""The `ProjectAndProbe` estimator: ranked features from a source, and a classifier from the few labels of a target."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace
 
-from pro2.estimators.adaptation import Default, PaperProbe, damped_source_head
+from pro2.estimators.adaptation import AveragedFit, ProbeFit
 from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows, weighted_rows
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.new_classes import NEW_CLASSES, class_shares, with_new_classes
-from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family
-from pro2.estimators.starts import HEAD, MOMENTS, SOURCE_ROWS, UNLABELED, OtherStarts
-from pro2.estimators.transduction import transduce
-from pro2.estimators.validation import beside, check_fitted, check_weight, check_X, forget_names, table_rows
-from pro2.linalg.discriminants import discriminant_head
-from pro2.linalg.family import PriorFamily
-from pro2.linalg.kernels.threads import in_threads
-from pro2.linalg.labels import SAMPLING, Labels
-from pro2.linalg.moments import Array, host, is_missing
-from pro2.linalg.priors import SourcePrior
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
+from pro2.estimators.report import Fit, ReportInputs
+from pro2.estimators.starts import (
+    HEAD,
+    MOMENTS,
+    NEW_CLASSES,
+    SOURCE_ROWS,
+    UNLABELED,
+    OtherStarts,
+    class_shares,
+    prior_of_head,
+    prior_without_head,
+    with_new_classes,
+)
+from pro2.estimators.threads import blas_threads_for
+from pro2.estimators.unlabeled import graph_rows, smoothed_head
+from pro2.estimators.validation import (
+    check_fitted,
+    check_probe_options,
+    check_weight,
+    check_X,
+    forget_names,
+    table_rows,
+)
+from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy
+from pro2.linalg.labelled import SAMPLING, Labelled
+from pro2.linalg.prior import PriorFamily, SourcePrior
 
-AT_ONCE = 256 << 20  # bytes of a covariance: larger ones are decomposed one after the other, or memory would run out
+DEFAULT_COMPONENTS = 128
+# (sum of variances)^2 / (D * sum of their squares): 1 where features vary alike. Image embeddings have 0.2 to 0.7,
+# tables of measurements 0.1 and less.
+ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
 
 
 class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     """Adapt to a shifted target with a handful of labels (after Chen et al., "Project and Probe", ICLR 2024).
 
-    `fit` learns ranked orthonormal features and source heads from a large labelled source; `adapt` fits a linear
+    `fit` learns ranked orthonormal features and a source head from a large labelled source; `adapt` fits a linear
     classifier to the few labels of a target and returns it as one affine map on raw embeddings.
 
-    By default that is an average over a family of priors: centred on nothing or on a source head, with a variance that
-    falls in part along the ranked features or is whitened by the source. Each is fitted to the labels and weighed by
-    leave-one-out. The paper's own method, a probe on the first d features, is `n_features=d, l2=...`; a number for one
-    of them lets leave-one-out choose the other, and ``n_features="loo", l2="loo"`` lets it choose both.
+    By default that is averaged Pro2: an average over a small family of Gaussian priors, with or without the source head
+    as their mean, whose variance falls along the ranked features or is whitened by the source. Each is fitted in closed
+    form and weighed by its exact leave-one-out likelihood. The paper's own method, a probe on the first d features, is
+    `n_features=d, l2=...`; a number for one of them lets leave-one-out choose the other, and ``n_features="loo",
+    l2="loo"`` lets it choose both.
 
     Parameters
     ----------
     n_components : int, optional
-        Ranked features to learn, at most the width; by default as many as the default adaptation uses
-        (`PriorFamily.n_ranked`), or `n_features` if that is more.
+        Ranked features to learn, at most the width; by default 128, or `n_features` if that is more. Averaged Pro2 has
+        its own number in `PriorFamily.n_ranked`.
     solver, ridge, random_state
         As in `Projection`.
     scale : {"auto", "standard", "global", "unit", None}
-        What embeddings are divided by, as in `Projection`. "auto" tries those of `PriorFamily.scales` beside each other
-        and lets the labels weigh them; the paper's probe then uses the first.
+        What embeddings are divided by, as in `Projection`. With "auto" averaged Pro2 takes one number for all features
+        where their variances are alike, each feature's standard deviation where they show different units, and lets
+        the labels weigh both in between; the paper's probe takes standard deviations.
     l2 : float, "auto" or "loo"
-        Penalty of the paper's probe: mean log-loss + (l2 / 2) ||w||^2. With "auto" for both the default is used.
+        Penalty of the paper's probe: mean log-loss + (l2 / 2) ||w||^2. With "auto" for both, averaged Pro2 is used.
     n_features : int, "auto" or "loo"
         Leading features of the paper's probe.
     priors : PriorFamily, optional
-        The constants of the default.
+        The constants of averaged Pro2.
     label_sampling : {"auto", "by_class", "random", "suggested"}
         How target labels are drawn: so many of each class, or at random, which tells how common classes are, or
         chosen by `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal
@@ -62,13 +84,13 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     Attributes
     ----------
     projection_ : Projection
-        Of the first scale.
+        The ranked features of the paper's probe.
     priors_ : tuple of SourcePrior
-        What the default knows of the source, one for each scale.
+        What averaged Pro2 knows of the source, one for each scale.
     source_head_ : LinearClassifier
         Linear discriminant of the source in the original space: what `predict` uses before any adaptation.
     source_moments_ : SourceMoments
-    made_from_ : str
+    source_kind_ : str
         "source rows", "moments", "head" or "unlabelled rows".
     coef_, intercept_, classes_
         The classifier of this object: the source head, or the adapted one after `fit(..., sample_domain=...)`.
@@ -120,7 +142,10 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.unit_rows_ = self.scale == "unit"
         X = self._units(X)
         moments = replace(SourceMoments.from_arrays(X, codes, weight), classes=tuple(self.classes_.tolist()))
-        return self._set_source(moments, SOURCE_ROWS, None if self.solver == "krylov" else (X, codes, weight))
+        trained = None
+        if self.solver != "krylov":  # the others need rows, which are not kept
+            trained = self._named(self._new_projection().fit(X, codes, weight))
+        return self._set_source(moments, SOURCE_ROWS, trained=trained)
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
@@ -131,14 +156,16 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         forget_names(self)
         return self._learn(moments, MOMENTS)
 
-    def _learn(self, moments: SourceMoments, made_from: str) -> Self:
+    def _learn(self, moments: SourceMoments, source_kind: str, given_head: LinearClassifier | None = None) -> Self:
         self._check_options()
         if self.solver != "krylov":
-            raise ValueError(f"solver={self.solver!r} needs source rows: only solver='krylov' learns from {made_from}.")
+            raise ValueError(
+                f"solver={self.solver!r} needs source rows: only solver='krylov' learns from {source_kind}."
+            )
         self.unit_rows_ = self.scale == "unit"
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
-        self._set_head(*self._set_source(moments, made_from))
+        self._set_head(*self._set_source(moments, source_kind, given_head))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -147,13 +174,13 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         `classes`, if given, are all that may come: a label that is not among them is refused.
         """
         first = not hasattr(self, "source_moments_")
-        if getattr(self, "made_from_", SOURCE_ROWS) in (HEAD, UNLABELED):
+        if getattr(self, "source_kind_", SOURCE_ROWS) in (HEAD, UNLABELED):
             raise ValueError(
-                f"partial_fit adds to labelled source rows, but this model was made from {self.made_from_!r}: "
+                f"partial_fit adds to labelled source rows, but this model was made from {self.source_kind_!r}: "
                 "fit a new one."
             )
         X = check_X(self, X, reset=first)
-        X = X if first else beside(X, self.source_moments_.mean)
+        X = X if first else asarray_like(X, self.source_moments_.mean)
         X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
         unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.ravel(classes).tolist()), key=str)
         if unknown:
@@ -166,47 +193,91 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.source_moments_: SourceMoments = moments  # a first batch of one class: wait for the others
         return self
 
-    def _projection(self, scale: str | None) -> Projection:
+    @property
+    def projection_(self) -> Projection:
+        """The ranked features; those of `solver="krylov"` are made from the moments when they are first needed."""
+        check_fitted(self, "source_kind_")
+        if hasattr(self, "trained_projection_"):
+            return self.trained_projection_
+        if "projection" not in self._derived:
+            projection = self._new_projection().fit_moments(self.source_moments_)
+            self._derived["projection"] = self._named(projection)
+        return self._derived["projection"]
+
+    @property
+    def priors_(self) -> tuple[SourcePrior, ...]:
+        """What averaged Pro2 knows of the source; made from the moments, in a model from a file when first needed."""
+        check_fitted(self, "source_kind_")
+        if "priors" not in self._derived:
+            moments, priors = self.source_moments_, []
+            for scale in prior_scales(moments, self.scale):
+                with blas_threads_for(len(moments.scatter) ** 2 * moments.width):
+                    prior = SourcePrior.from_moments(moments, scale, self._family)
+                if self.source_kind_ == HEAD:
+                    prior = prior_of_head(prior, self.given_head_, moments)
+                priors.append(prior_without_head(prior) if self.source_kind_ == UNLABELED else prior)
+            self._derived["priors"] = tuple(priors)
+        return self._derived["priors"]
+
+    @property
+    def source_head_(self) -> LinearClassifier:
+        """The linear head of the source: that of the prior, calibrated, for classes as common as in the source."""
+        check_fitted(self, "source_kind_")
+        if hasattr(self, "given_head_"):
+            return self.given_head_
+        if "head" not in self._derived:
+            prior, like = self.priors_[0], self.source_moments_.mean
+            size = prior.calibrated_size
+            coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
+            intercept = intercept + np.log(class_shares(to_numpy(self.source_moments_.weight)))
+            head = LinearClassifier.from_scores(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
+            self._derived["head"] = self._named(head)
+        return self._derived["head"]
+
+    @property
+    def _derived(self) -> dict[str, Any]:
+        """What follows from parameters and moments; not in a file."""
+        return self.__dict__.setdefault("_made", {})
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+
+    def _new_projection(self) -> Projection:
         n = self.n_components
         if n is None:
             asked = self.n_features if isinstance(self.n_features, int | np.integer) else 1
-            n = min(max(self._family.n_ranked, int(asked)), self.n_features_in_)
+            n = min(max(DEFAULT_COMPONENTS, int(asked)), self.n_features_in_)
+        scale = "standard" if self.scale == "auto" else self.scale
         return Projection(n, self.solver, self.ridge, scale, random_state=self.random_state)
-
-    def _scales(self) -> tuple[str | None, ...]:
-        return self._family.scales if self.scale == "auto" else (self.scale,)
 
     def _check_options(self) -> None:
         if self.scale != "auto" and self.scale not in SCALES:
             raise ValueError(f"scale must be 'auto' or one of {SCALES}, got {self.scale!r}.")
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        check_family(self.priors, scaled=self.scale == "auto")
+        check_probe_options(self.l2, self.n_features)
+        check_family(self.priors)
 
-    def _set_source(self, moments: SourceMoments, made_from: str, rows: Any = None) -> tuple[Array, Array]:
-        """All that is learned from moments, and from rows (X, codes, weight) where the solver needs them."""
-        moments = moments.placed()
-
-        def learn(scale: str | None) -> tuple[Projection, SourcePrior]:
-            new = self._projection(scale)
-            projection = self._named(new.fit_moments(moments) if rows is None else new.fit(*rows))
-            return projection, self._prior(moments, projection, scale)
-
-        # a thread for each scale: half the time of BLAS threads, which wait for each other, most on a busy machine
-        at_once = rows is None and is_numpy_array(moments.scatter) and moments.scatter.nbytes <= AT_ONCE
-        parts = in_threads(learn, self._scales()) if at_once else [learn(scale) for scale in self._scales()]
-        self.source_moments_, self.projection_, self.made_from_ = moments, parts[0][0], made_from
-        self.priors_ = tuple(prior for _, prior in parts)
-        scale = self.projection_.scale_
-        coef, intercept = discriminant_head(moments.scaled(scale), self.ridge)
-        coef = coef / scale
-        head = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
-        self.source_head_ = self._named(head)
-        return coef, intercept
+    def _set_source(
+        self, moments: SourceMoments, source_kind: str, given_head: LinearClassifier | None = None,
+        trained: Projection | None = None,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """All that a model file holds; and what follows from it, so that the first `adapt` is as fast as any."""
+        for name, part in (("given_head_", given_head), ("trained_projection_", trained)):
+            self.__dict__.pop(name, None)
+            if part is not None:
+                setattr(self, name, self._named(part))
+        projection = self._new_projection()
+        projection.n_features_in_ = moments.width
+        projection._check_options()
+        projection._width()
+        self._derived.clear()
+        self.source_moments_, self.source_kind_ = moments.with_means_filled(), source_kind
+        return self.source_head_.coef_, self.source_head_.intercept_
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
-        X_unlabeled: Any = None, new_classes: str = "refuse",
+        X_unlabeled: Any = None, class_shares: Any = None, new_classes: str = "refuse",
     ) -> LinearClassifier:  # fmt: skip
         """Fit to labelled target rows; returns a new classifier with `report_`, the model is not changed.
 
@@ -222,14 +293,19 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X_val, y_val : arrays, optional
             Held-out target rows: d and l2 of the paper's probe are then chosen by accuracy on them, as in the paper.
         X_unlabeled : array (n, D), optional
-            Target rows without labels; only the default uses them. `transductive_proba_` of the result has their
+            Target rows without labels; only averaged Pro2 uses them. `transductive_proba_` of the result has their
             probabilities, after those of rows of X_target without a label. See `adapt_unlabeled` for a target without
             any label.
+        class_shares : array (K,) or dict of class to share, optional
+            How common the classes are in the target, where that is known; only for averaged Pro2. By default that is
+            estimated from the labels (see `label_sampling`).
         new_classes : {"refuse", "allow"}
-            Labels of classes that the source does not have: an error, or classes that start without a centre.
+            Labels of classes that the source does not have: an error, or classes that start without a prior mean.
         """
         check_fitted(self, "coef_")
         self._check_options()
+        if class_shares is not None and not self._is_averaged():
+            raise ValueError("class_shares needs l2='auto' and n_features='auto': the paper's probe does not use them.")
         if new_classes not in NEW_CLASSES:
             raise ValueError(f"new_classes must be one of {NEW_CLASSES}, got {new_classes!r}.")
         if y_target is None:
@@ -237,68 +313,67 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X, y = table_rows(X_target, y_target)
         X = self._target_rows(X, "X_target")
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
-        if rest is not None and self._is_default() and X_val is None:
+        if rest is not None and self._is_averaged() and X_val is None:
             if X_unlabeled is not None:
                 xp, more = array_namespace(rest), self._target_rows(X_unlabeled, "X_unlabeled")
                 rest = xp.concat([rest, xp.astype(more, rest.dtype)])
             X_unlabeled = rest
         model: ProjectAndProbe = with_new_classes(self, y) if new_classes == "allow" else self
-        extra = {"X_val": X_val, "y_val": y_val, "X_unlabeled": X_unlabeled}
+        shares = None if class_shares is None else _checked_shares(class_shares, model.classes_)
+        extra = {"X_val": X_val, "y_val": y_val, "X_unlabeled": X_unlabeled, "shares": shares}
         return SourceTargetClassifier.adapt(model, X, y, weight, **extra)
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
-        """The source head for a target without any label: features that vary too much there count for less."""
-        check_fitted(self, "source_head_")
-        U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
-        return self._named(damped_source_head(self.source_head_, self._source_priors()[0], U))
+        """The source head for a target without any label: its scores are smoothed over a graph of nearest neighbours.
 
-    def _is_default(self) -> bool:
+        Without labels nothing says whether neighbours share a label; see docs/results/unlabeled.md for where it helps.
+        """
+        check_fitted(self, "source_kind_")
+        U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
+        coef, intercept = smoothed_head(self.priors_[0], self.source_head_.scores_head(), to_numpy(U))
+        return self._named(
+            LinearClassifier.from_scores(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_)
+        )
+
+    def _is_averaged(self) -> bool:
         """Nothing is fixed by the caller: priors are weighed by the labels instead of one candidate being picked."""
         return isinstance(self.l2, str) and isinstance(self.n_features, str) and self.l2 == self.n_features == "auto"
 
-    def _source_priors(self) -> tuple[SourcePrior, ...]:
-        """`priors_`; models of version 0.1.0 have none and make it from what they know."""
-        if not hasattr(self, "priors_"):
-            self.priors_ = (self._prior(self.source_moments_, self.projection_, self.scale),)
-        return self.priors_
-
-    def _prior(self, moments: SourceMoments, projection: Projection, name: str | None) -> SourcePrior:
-        """Of the features that the source ranks: what merely completes a basis has no rank."""
-        ranked = projection.components_[: max(1, projection.n_informative_), :]
-        return SourcePrior.from_moments(moments, projection.scale_, ranked, self._family, str(name))
-
     def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any, shares: Any = None
     ) -> LinearClassifier:
         val = self._validation(X_val, y_val)
-        U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
-        if self._is_default() and val is None:
-            return self._adapt_default(X, codes, weight, U)
+        U = None if X_unlabeled is None else self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
+        labelled = Labelled.of(self._units(X), codes, weight)
+        if self._is_averaged() and val is None:
+            source_shares = class_shares(to_numpy(self.source_moments_.weight))
+            fit = AveragedFit.of(self.priors_, source_shares, self.label_sampling, labelled, U, shares)
+            adapted = self._adapted(fit, self.priors_[0])
+            if U is not None:
+                adapted.transductive_proba_ = to_numpy(adapted._proba(U)).copy()
+                adapted.transductive_proba_[graph_rows(len(U))] = fit.unlabeled_probabilities()
+            return adapted
         if U is not None:
-            raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only the default uses it.")
+            raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only averaged Pro2 uses it.")
         n_features = "auto" if self.n_features == "loo" else self.n_features
         l2 = "auto" if self.l2 == "loo" else self.l2
-        how = PaperProbe(self.projection_, n_features, l2, self.label_sampling, self.source_head_)
-        adapted = how.adapt(self.classes_, self._units(X), codes, weight, val)
-        adapted.unit_rows_ = self.unit_rows_
+        K = len(self.classes_)
+        probe = ProbeFit.of(self.projection_, n_features, l2, K, self.label_sampling, labelled, val)
+        adapted = self._adapted(probe, None)
+        adapted.n_features_, adapted.l2_ = probe.n_features, probe.l2
         return adapted
 
-    def _adapt_default(self, X: Array, codes: Array, weight: Array | None, U: Array | None) -> LinearClassifier:
-        labels = Labels.of(self._units(X), codes, weight)
-        shares = class_shares(host(self.source_moments_.weight))
-        how = Default(self._source_priors(), shares, self.label_sampling, self.source_head_)
-        U = None if U is None else self._units(U)
-        adapted, head = how.adapt(self.classes_, labels, U)
-        adapted.unit_rows_ = self.unit_rows_
-        if U is not None:
-            adapted.coef_, adapted.intercept_, adapted.transductive_proba_ = transduce(how, head, labels, U)
-        return adapted
+    def _adapted(self, fit: Fit, prior: SourcePrior | None) -> LinearClassifier:
+        inputs = ReportInputs(fit, prior, self.source_head_.scores_head(), self.label_sampling)
+        return LinearClassifier.from_scores(
+            self.classes_, *fit.head, like=self.coef_, unit=self.unit_rows_, inputs=inputs
+        )
 
     def _units(self, X: Array) -> Array:
         return unit_rows(X) if self.unit_rows_ else X
 
     def _target_rows(self, X: Any, name: str) -> Array:
-        return beside(check_X(self, X, reset=False, name=name), self.coef_)
+        return asarray_like(check_X(self, X, reset=False, name=name), self.coef_)
 
     def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
         if (X_val is None) != (y_val is None):
@@ -306,7 +381,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         if X_val is None:
             return None
         X_val = self._target_rows(X_val, "X_val")
-        return X_val, self._encode_target(y_val, X_val, "y_val")
+        return self._units(X_val), self._encode_target(y_val, X_val, "y_val")
 
 
 def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, Array | None, Array | None]:
@@ -320,3 +395,33 @@ def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, A
     has, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
     y = np.array(y[has].tolist()) if y.dtype.kind == "O" else y[has]
     return take_rows(X, has), y, take_rows(weight, has), take_rows(X, rest)
+
+
+def prior_scales(moments: SourceMoments, scale: str | None) -> list[np.ndarray]:
+    """What averaged Pro2 divides features by, each (D,): for "auto" as many ways as the variances leave open."""
+    variance = np.maximum(to_numpy(moments.feature_variance()), 0.0)
+    scales: tuple[str | None, ...] = (scale,)
+    if scale == "auto":
+        v = variance / (variance.max() or 1.0)
+        alike = v.sum() ** 2 / (len(v) * float(v @ v)) if v.any() else 1.0
+        scales = ("global", "standard") if alike < ONE_UNIT else ("global",)
+        scales = ("standard",) if alike < DIFFERENT_UNITS else scales
+    return [np.asarray(input_scale(variance, each)) for each in scales]
+
+
+def _checked_shares(class_shares: Any, classes: np.ndarray) -> np.ndarray:
+    """Known class shares of the target, (K,), of sum one."""
+    names = classes.tolist()
+    if isinstance(class_shares, Mapping):
+        unknown = [name for name in class_shares if name not in names]
+        if unknown or len(class_shares) < len(names):
+            raise ValueError(
+                f"class_shares must have a share for each of the classes {names[:10]}, got {list(class_shares)[:10]}."
+            )
+        class_shares = [class_shares[name] for name in names]
+    shares = np.asarray(to_numpy(class_shares), dtype=np.float64)
+    if shares.shape != (len(names),):
+        raise ValueError(f"class_shares has shape {shares.shape}: give one number for each of {len(names)} classes.")
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and abs(shares.sum() - 1.0) < 1e-3):
+        raise ValueError(f"class_shares must be numbers of at least 0 whose sum is 1, got a sum of {shares.sum():g}.")
+    return shares / shares.sum()

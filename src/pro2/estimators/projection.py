@@ -14,11 +14,11 @@ from pro2.estimators.contract import check_classes, check_labels, weighted_rows
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import beside, check_fitted, check_weight, check_X, forget_names, random_generator
+from pro2.estimators.validation import check_fitted, check_weight, check_X, forget_names, random_generator
 from pro2.linalg.adamw import adamw_basis
-from pro2.linalg.bases import Basis, krylov_basis, logistic_basis
-from pro2.linalg.family import PriorFamily
-from pro2.linalg.moments import Array, encode
+from pro2.linalg.arrays import Array, asarray_like, encode
+from pro2.linalg.basis import Basis, krylov_basis, logistic_basis
+from pro2.linalg.prior import PriorFamily
 
 SCALES = (None, "global", "standard", "unit")
 SOLVERS = ("krylov", "logistic", "adamw")
@@ -60,12 +60,10 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     Attributes
     ----------
-    components_ : array (d, D)
-        Orthonormal rows in rank order, in the scaled space.
-    mean_, scale_ : arrays (D,)
-        `transform` returns ((X - mean_) / scale_) @ components_.T.
+    components_, mean_, scale_ : arrays (d, D), (D,), (D,)
+        Orthonormal rows in rank order; `transform` returns ((X - mean_) / scale_) @ components_.T.
     scores_ : array (d,)
-        Predictive strength on the source: between-class share of the variance along each direction, in [0, 1].
+        Between-class share of the source variance along each direction, in [0, 1].
     n_informative_ : int
         How many directions the criterion found before the label was exhausted; the rest completes the space.
     moments_ : SourceMoments
@@ -82,14 +80,9 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     """
 
     def __init__(
-        self,
-        n_components: int | None = None,
-        solver: str = "krylov",
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "standard",
-        keep_norms: bool = False,
-        random_state: Any = None,
-    ):
+        self, n_components: int | None = None, solver: str = "krylov", ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "standard", keep_norms: bool = False, random_state: Any = None,
+    ):  # fmt: skip
         self.n_components = n_components
         self.solver = solver
         self.ridge = ridge
@@ -99,27 +92,26 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
         """Learn the basis from source rows X (N, D) with labels y (N,)."""
-        self._check_options()
-        X = check_X(self, X, reset=True)
-        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
+        X, y, weight = self._rows(X, y, sample_weight, first=True)
         check_classes(y)
-        X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_arrays(X, y, weight)
-        self._set_input_map(moments)
         if self.solver == "krylov":
             return self._set_krylov(moments)
-        return self._set_basis(*self._solve_rows(X, y, weight, moments))
+        self._set_scale(moments)
+        xp, n_classes, d = array_namespace(X), len(moments.classes), self._width()
+        if n_classes < 2:
+            raise ValueError("y has one class only: a projection needs at least two classes.")
+        Z, codes = (xp.astype(X, xp.float64) - self.mean_) / self.scale_, asarray_like(encode(y)[1], X)
+        options: dict[str, Any] = {"n_classes": n_classes, "sample_weight": weight}
+        if self.solver == "logistic":
+            return self._set_basis(logistic_basis(Z, codes, d, self.ridge, **options))
+        return self._set_basis(*adamw_basis(Z, codes, d, random_generator(self.random_state), **options))
 
     @available_if(_has_moments)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Projection:
         """Add source rows; the basis equals that of one `fit` on all rows seen. Only for solver="krylov"."""
-        self._check_options()
         first = not hasattr(self, "moments_")
-        X = check_X(self, X, reset=first)
-        X = X if first else beside(X, self.moments_.mean)
-        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
-        X = unit_rows(X) if self.scale == "unit" else X
-        moments = SourceMoments.from_arrays(X, y, weight)
+        moments = SourceMoments.from_arrays(*self._rows(X, y, sample_weight, first=first))
         return self._learn(moments if first else self.moments_ + moments)
 
     @available_if(_has_moments)
@@ -129,15 +121,54 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise TypeError(f"moments must be SourceMoments, got {type(moments).__name__}.")
         self._check_options()
         forget_names(self)
+        self.n_features_in_ = moments.width
         return self._learn(moments)
 
+    def _rows(self, X: Any, y: Any, weight: Any, *, first: bool) -> tuple[Array, np.ndarray, Array | None]:
+        """Checked rows of positive weight, where earlier ones are if these are not the first."""
+        self._check_options()
+        X = check_X(self, X, reset=first)
+        X = X if first else asarray_like(X, self.moments_.mean)
+        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(weight, X))
+        return unit_rows(X) if self.scale == "unit" else X, y, weight
+
+    def _check_options(self) -> None:
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
+        if self.scale not in SCALES:
+            raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
+        check_ridge(self.ridge)
+
     def _learn(self, moments: SourceMoments) -> Projection:
-        self.n_features_in_ = moments.width
-        self._set_input_map(moments)
-        if len(moments.classes) < 2:  # a first batch of one class: wait for the others
-            self.moments_ = moments
-            return self
-        return self._set_krylov(moments)
+        if len(moments.classes) > 1:
+            return self._set_krylov(moments)
+        self._set_scale(moments)  # a first batch of one class: wait for the others
+        self.moments_ = moments
+        return self
+
+    def _set_krylov(self, moments: SourceMoments) -> Projection:
+        self._set_scale(moments)
+        basis = krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge)
+        self.moments_ = moments  # last: rows that could not be learned from are not among those seen
+        return self._set_basis(basis)
+
+    def _set_scale(self, moments: SourceMoments) -> None:
+        self.mean_, self.scale_ = moments.total_mean(), input_scale(moments.feature_variance(), self.scale)
+        self.classes_ = np.asarray(moments.classes)
+
+    def _width(self) -> int:
+        d = self.n_features_in_ if self.n_components is None else self.n_components
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
+            raise ValueError(
+                f"n_components={d!r} must be an integer in 1..{self.n_features_in_}, the number of features."
+            )
+        return int(d)
+
+    def _set_basis(self, basis: Basis, norms: Array | None = None) -> Projection:
+        self.components_, self.scores_, self.n_informative_ = basis
+        ones = array_namespace(basis.components).ones_like(basis.components[:, 0])
+        self.norms_ = norms if self.keep_norms and norms is not None else ones
+        return self
 
     def transform(self, X: Any) -> Array:
         """Ranked features of X, (n, d)."""
@@ -148,9 +179,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The same for rows that are checked, as an array whatever `set_output` says."""
         xp = array_namespace(X)
         X = unit_rows(X) if self.scale == "unit" else X
-        # fold the scale into the basis: one product, no scaled copy of X
-        map_, mean = self.components_ * (self.norms_[:, None] / self.scale_[None, :]), self.mean_
-        map_, mean = beside(map_, X), beside(mean, X)
+        map_, mean = (asarray_like(part, X) for part in (self._map(len(self.components_)), self.mean_))
         with np.errstate(over="ignore", invalid="ignore"):
             F = (X - xp.astype(mean, X.dtype)) @ xp.matrix_transpose(xp.astype(map_, X.dtype))
         # what does not fit the type of X is a float64
@@ -158,64 +187,18 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def to_input_space(self, coef: Array, intercept: Array) -> tuple[Array, Array]:
         """An affine map on the first p features, (..., p), as the same map on raw embeddings, (..., D)."""
-        xp = array_namespace(self.components_)
-        p = coef.shape[-1]
-        map_ = self.components_[:p, :] * (self.norms_[:p, None] / self.scale_[None, :])
+        xp, map_ = array_namespace(self.components_), self._map(coef.shape[-1])
+        coef, intercept = asarray_like(coef, map_), asarray_like(intercept, map_)
         full = xp.astype(coef, map_.dtype) @ map_
         return full, xp.astype(intercept, map_.dtype) - full @ self.mean_
+
+    def _map(self, p: int) -> Array:
+        """The first p directions on rows that are not scaled: one product instead of a scaled copy of the rows."""
+        return self.components_[:p, :] * (self.norms_[:p, None] / self.scale_[None, :])
 
     @property
     def _n_features_out(self) -> int:
         return int(self.components_.shape[0])
-
-    def _check_options(self) -> None:
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
-        if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}.")
-        check_ridge(self.ridge)
-
-    def _width(self) -> int:
-        d = self.n_features_in_ if self.n_components is None else self.n_components
-        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= self.n_features_in_:
-            raise ValueError(
-                f"n_components={d!r} must be an integer in 1..{self.n_features_in_} (the embedding's width)."
-            )
-        return int(d)
-
-    def _set_input_map(self, moments: SourceMoments) -> None:
-        xp = array_namespace(moments.mean)
-        self.mean_ = moments.total_mean()
-        C = moments.between_factor()
-        variance = xp.linalg.diagonal(moments.scatter) / moments.total_weight + xp.sum(C * C, axis=1)
-        self.scale_ = input_scale(variance, self.scale)
-        self.classes_ = np.asarray(moments.classes)
-
-    def _set_krylov(self, moments: SourceMoments) -> Projection:
-        basis = krylov_basis(moments.scaled(self.scale_), self._width(), self.ridge)
-        self.moments_ = moments  # last: rows that could not be learned from are not among those seen
-        return self._set_basis(basis)
-
-    def _solve_rows(
-        self, X: Array, y: np.ndarray, weight: Array | None, moments: SourceMoments
-    ) -> tuple[Basis, Array | None]:
-        """The basis, and the lengths of its columns where the solver has them."""
-        xp = array_namespace(X)
-        Z = (xp.astype(X, xp.float64) - self.mean_) / self.scale_
-        codes = beside(encode(y, moments.classes)[1], X)
-        n_classes, d = len(moments.classes), self._width()
-        if n_classes < 2:
-            raise ValueError("y has one class only: a projection needs at least two classes.")
-        if self.solver == "logistic":
-            return logistic_basis(Z, codes, d, self.ridge, n_classes=n_classes, sample_weight=weight), None
-        return adamw_basis(Z, codes, d, random_generator(self.random_state), n_classes=n_classes, sample_weight=weight)
-
-    def _set_basis(self, basis: Basis, norms: Array | None = None) -> Projection:
-        self.components_, self.scores_, self.n_informative_ = basis
-        if norms is None or not self.keep_norms:
-            norms = array_namespace(basis.components).ones_like(basis.components[:, 0])
-        self.norms_ = norms
-        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -230,24 +213,20 @@ def check_ridge(ridge: Any) -> None:
         raise ValueError(f"ridge must be a finite number >= 0, got {ridge!r}.")
 
 
-def check_family(priors: Any, *, scaled: bool = True) -> PriorFamily:
-    """The constants of the default; if rows are `scaled` by them, in ways that leave each row its length."""
+def check_family(priors: Any) -> PriorFamily:
+    """The constants of averaged Pro2."""
     family = PriorFamily() if priors is None else priors
     if not isinstance(family, PriorFamily):
         raise TypeError(f"priors must be a PriorFamily, got {type(priors).__name__}.")
-    known = tuple(each for each in SCALES if each != "unit")
-    if scaled and not set(family.scales) <= set(known):
-        raise ValueError(f"priors.scales must name some of {known}, got {family.scales!r}.")
     return family
 
 
 def input_scale(variance: Array, scale: str | None) -> Array:
     """What each feature is divided by, (D,); never near zero."""
     xp = array_namespace(variance)
-    variance = xp.clip(variance, 0.0, None)  # that of equal rows may round to less
-    sd = xp.sqrt(variance)
+    sd = xp.sqrt(xp.clip(variance, 0.0, None))  # that of equal rows may round to less
     if scale in (None, "unit"):
         return xp.ones_like(sd)
-    level = xp.sqrt(xp.mean(variance)) if scale == "global" else SCALE_FLOOR * xp.mean(sd)
+    level = xp.sqrt(xp.mean(sd * sd)) if scale == "global" else SCALE_FLOOR * xp.mean(sd)
     level = xp.where(level > 0, level, xp.ones_like(level))
     return xp.zeros_like(sd) + level if scale == "global" else xp.maximum(sd, level)

@@ -3,23 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pro2.estimators.evaluation import wilson_interval
-from pro2.estimators.learning_curve import LearningCurve, fit_curve
-from pro2.linalg import losses
-from pro2.linalg.labels import Labels
-from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import SourcePrior
+from pro2.linalg.labelled import Labelled
+from pro2.linalg.prior import SourcePrior
+
+Head = tuple[np.ndarray, np.ndarray]  # coefficients (K, D) and intercepts (K,)
 
 CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measured, besides all of them
 CURVE_REPEATS = 4
-MANY_PER_CLASS = 8  # labels: from here on, leaving out one of them changes little
+MOST_BLOCKS = 20  # into which labelled rows are divided, each left out in turn: one label of every class, or more
 ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """error(n) = floor + slope / sqrt(n) for n labels per class, fitted to the labelled rows.
+
+    Attributes
+    ----------
+    n_per_class, error, deviation : arrays
+        Where it was measured, the error and its standard error.
+    floor, slope : float
+    spread : float
+        Standard error of a prediction at twice the labels.
+    """
+
+    n_per_class: np.ndarray
+    error: np.ndarray
+    deviation: np.ndarray
+    floor: float
+    slope: float
+    spread: float
+
+    def accuracy_at(self, n_per_class: float) -> float:
+        """Expected accuracy with that many labels per class."""
+        return 1.0 - min(1.0, self.floor + self.slope / math.sqrt(n_per_class))
+
+    def labels_for(self, points: float) -> float:
+        """How many more labels per class for `points` more percentage points; infinite where the curve is flat."""
+        now = float(self.n_per_class[-1])
+        gain = self.slope / math.sqrt(now) - points / 100.0
+        return math.inf if gain <= 0 else max(0.0, (self.slope / gain) ** 2 - now)
+
+
+def fit_curve(n: np.ndarray, error: np.ndarray, rows: np.ndarray) -> LearningCurve:
+    """Weighted least squares of floor + slope / sqrt(n), both non-negative; the spread is the law of the fit."""
+    deviation = np.sqrt(np.maximum(error * (1 - error), 0.25 / rows) / rows)
+    A, b = np.stack([np.ones_like(n), 1 / np.sqrt(n)], axis=1) / deviation[:, None], error / deviation
+    floor, slope = np.linalg.lstsq(A, b, rcond=None)[0]
+    if slope < 0:
+        floor, slope = float(np.average(error, weights=deviation**-2)), 0.0
+    elif floor < 0:
+        floor, slope = 0.0, float((A[:, 1] @ b) / (A[:, 1] @ A[:, 1]))
+    ahead = np.array([1.0, 1 / math.sqrt(2 * n[-1])])
+    spread = math.sqrt(float(ahead @ np.linalg.pinv(A.T @ A) @ ahead))
+    return LearningCurve(n, error, deviation, float(floor), float(slope), spread)
 
 
 @dataclass(frozen=True)
@@ -64,8 +108,8 @@ class AdaptationReport:
     learning_curve : LearningCurve or None
         None with fewer than four labels in some class that has any, or with labels of one class.
     members : list of dict
-        Priors of the default, heaviest first: `scale`, `covariance`, `reach`, `size`, `ridge`, `weight`, and `loo`, the
-        mean leave-one-out log-likelihood of a row.
+        Members of averaged Pro2, heaviest first: `covariance`, `smoothing`, `prior_scale`, `head` and `mean_size`
+        of the prior mean, `weight`, and `log_likelihood`, the mean over labels when each is left out.
     n_features, l2 : int or None, float or None
         Of the paper's probe.
     """
@@ -168,168 +212,192 @@ class AdaptationReport:
         return ax
 
 
+class Fit(Protocol):
+    """A classifier fitted to labelled rows that can say what it would be without some of them."""
+
+    @property
+    def labelled(self) -> Labelled:
+        """The labelled rows."""
+
+    @property
+    def head(self) -> Head:
+        """On the rows of `labelled`."""
+
+    @property
+    def shares(self) -> tuple[np.ndarray, float]:
+        """Class shares (K,) assumed for the target, and how far labels were drawn class by class."""
+
+    def without(self, rows: np.ndarray) -> tuple[Fit, np.ndarray]:
+        """The fit without some rows of `labelled`, and its scores of these rows, (b, K)."""
+
+    def facts(self) -> dict[str, Any]:
+        """Fields of the report that only this fit knows."""
+
+
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """All that a report is made from.
+class ReportInputs:
+    """What a report is made from, when it is first asked for.
 
     Attributes
     ----------
-    labels : Labels
-    loo_scores : array (M, K') or None
-        None where intercepts are free, and follow how common classes are among the labels that are left.
-    shares : array (K,)
-        Of the classes in the target.
-    by_class : float in [0, 1]
-        How far labels were drawn class by class, so that they do not know these shares.
-    refit : function
-        From other `Labels` to a head (coef, intercept), for the learning curve.
-    facts : dict
-        Fields of the report that are known already.
+    fit : Fit
     prior : SourcePrior or None
-        Where there is one: what the source looked like.
-    source_head : (coef, intercept) or None
+        What the source looked like, where that is known.
+    source_head : (coef, intercept)
+        K scores on the rows of the fit.
+    label_sampling : str
     """
 
-    labels: Labels
-    loo_scores: Any
-    shares: np.ndarray
-    by_class: float
-    refit: Callable[[Labels], tuple[Array, Array]]
-    facts: dict[str, Any]
+    fit: Fit
     prior: SourcePrior | None
-    source_head: tuple[Array, Array] | None = None
+    source_head: Head
+    label_sampling: str
 
     def report(self, adapted: Any) -> AdaptationReport:
-        """Of the classifier that `adapt` made from it."""
-        y, c = host(self.labels.y), host(self.labels.c)
-        scores = self._left_out_scores(y)
-        P = losses.probabilities(scores)
-        answers, K = P.argmax(axis=1), P.shape[1]
-        w = _class_weighted(y, c, self.shares)
+        """Of the classifier that `adapt` made from the fit."""
+        labelled, (shares, by_class) = self.fit.labelled, self.fit.shares
+        y, K = labelled.y, len(shares)
+        P = _probabilities(self._left_out_scores())
+        answers = P.argmax(axis=1)
+        w = _class_weighted(y, labelled.c, shares)
         right = (answers == y).astype(float)
-        facts = dict(self.facts)
-        withheld = self._withheld(facts.pop("label_sampling", "auto"), y)
-        accuracy = math.nan if withheld else _share(w, right)
+        own = np.maximum(P[np.arange(len(y)), y], 1e-300)
+        withheld = self._withheld()
         return AdaptationReport(
             n_labels=len(y),
-            accuracy=accuracy,
-            accuracy_interval=(0.0, 1.0) if withheld else self._interval(y, w, right),
+            accuracy=math.nan if withheld else _share(w, right),
+            accuracy_interval=(0.0, 1.0) if withheld else _interval(y, w, right, shares, by_class),
             withheld=withheld,
-            log_loss=float(w @ -np.log(np.maximum(P[np.arange(len(y)), y], 1e-300))),
+            log_loss=float(w @ -np.log(own)),
             confidence=float(w @ P.max(axis=1)),
             classes=adapted.classes_.tolist(),
             counts=np.bincount(y, minlength=K).tolist(),
-            shares=[float(v) for v in self.shares],
+            shares=[float(v) for v in shares],
             confusion=np.bincount(y * K + answers, minlength=K * K).reshape(K, K),
-            surprising=host(self.labels.number)[np.argsort(P[np.arange(len(y)), y], kind="stable")],
-            effective_features=self._effective_features(adapted.coef_),
-            learning_curve=_learning_curve(self, 1.0 - float(w @ right)),
-            **self._against_source(adapted, y, w),
-            **self._mean_shift(w),
-            **facts,
+            surprising=labelled.number[np.argsort(own, kind="stable")],
+            effective_features=self._effective_features(),
+            learning_curve=self._learning_curve(1.0 - float(w @ right)),
+            **self._against_source(w),
+            **self._mean_shift(),
+            **self.fit.facts(),
         )
 
-    def _left_out_scores(self, y: np.ndarray) -> np.ndarray:
-        """Scores (M, K') of each row by a model without it.
+    def without(self, rows: Sequence[int]) -> Head:
+        """The head of the fit without some of the caller's rows, which leave with all of their copies."""
+        labelled, out = self.fit.labelled, np.asarray(rows)
+        numbers = out.ndim == 1 and (not out.size or out.dtype.kind in "iu")
+        if not numbers or any(not 0 <= row < len(labelled.first) for row in out):
+            raise ValueError(f"rows must be numbers of the {len(labelled.first)} labelled rows, from 0, got {rows!r}.")
+        block = np.flatnonzero(np.isin(labelled.number, labelled.first[out.astype(int)]))
+        if len(block) == len(labelled.y):
+            raise ValueError(f"rows has all {len(labelled.y)} labelled rows: some must be left to learn from.")
+        return self.fit.without(block)[0].head if len(block) else self.fit.head
 
-        With few labels per class, leaving out one row makes its class rarer than the others, which is another problem
-        than the one that was solved: one row of each class is then left out together, in as many folds as classes have
-        labels on average. Where they have one, none would be left, and the source head speaks.
+    def _left_out_scores(self) -> np.ndarray:
+        """Scores (M, K) of each row by a fit without its block, which has one label of every class, or more.
+
+        Leaving out a single row would leave its class short of a label. Where classes have one label on average, no
+        block leaves any, and the source head speaks.
         """
-        counts = np.bincount(y)
-        counts = counts[counts > 0]
-        n = min(round(float(counts.mean())), MANY_PER_CLASS)
-        if self.loo_scores is not None and (counts.min() >= MANY_PER_CLASS or (n == 1 and self.source_head is None)):
-            return host(self.loo_scores)
-        fold, X = self.labels.folds(n), host(self.labels.X)
-        scores = np.empty((len(y), 1 if len(self.shares) == 2 else len(self.shares)))
-        for f in np.unique(fold):
-            out = fold == f
-            # one label of a class: all that is left has to speak for every class, which only the source can
-            head = self.refit(self.labels.take(np.flatnonzero(~out))) if n > 1 else self.source_head
-            assert head is not None
-            coef, intercept = map(host, head)
-            scores[out] = losses.affine(X[out], np.atleast_2d(coef), np.atleast_1d(intercept))
-            if self.loo_scores is None and n > 1:
-                scores[out] += self._rarer(y, out)
+        labelled = self.fit.labelled
+        counts = np.bincount(labelled.y)
+        n = min(round(float(counts[counts > 0].mean())), MOST_BLOCKS)
+        if n < 2:
+            return labelled.X @ self.source_head[0].T + self.source_head[1]
+        block = labelled.blocks(n)
+        scores = np.empty((len(labelled.y), len(self.fit.shares[0])))
+        for each in np.unique(block):
+            rows = np.flatnonzero(block == each)
+            scores[rows] = self.fit.without(rows)[1]
         return scores
 
-    def _rarer(self, y: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Logits (K') by which classes became rarer without some rows: they would decide where a penalty is strong."""
-        c, K = host(self.labels.c), len(self.shares)
-        whole, left = (np.bincount(y[at], c[at], K) for at in (slice(None), ~out))
-        lost = np.log(np.divide(whole, left, out=np.ones(K), where=left > 0))
-        return lost[1:] - lost[:1] if K == 2 else lost
-
-    def head_without(self, rows: Sequence[int]) -> tuple[Array, Array]:
-        """A head (coef, intercept) from all labels but those of some of the caller's rows."""
-        out, first = np.asarray(rows), self.labels.first
-        numbers = out.ndim == 1 and (not out.size or out.dtype.kind in "iu")
-        if not numbers or any(not 0 <= row < len(first) for row in out):
-            raise ValueError(f"rows must be numbers of the {len(first)} labelled rows, from 0, got {rows!r}.")
-        left = np.flatnonzero(~np.isin(host(self.labels.number), first[out.astype(int)]))
-        if not len(left):
-            raise ValueError(f"rows has all {len(self.labels.y)} labelled rows: some must be left to learn from.")
-        return self.refit(self.labels.take(left))
-
-    def _interval(self, y: np.ndarray, w: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-        """Of the accuracy: chance in the labels, and shares of the classes where the labels do not know them.
-
-        If all shares are equally likely, an accuracy that is their sum over K classes, sum_k s_k a_k, has the variance
-        of the a_k divided by K + 1.
-        """
-        n, accuracy = 1.0 / float(w @ w), _share(w, right)
-        there, code = np.unique(y, return_inverse=True)
-        counts = np.bincount(code)
-        each = (np.bincount(code, weights=right) + accuracy) / (counts + 1.0)  # one row more, for classes with few
-        share = self.shares[there] / self.shares[there].sum()
-        unknown = self.by_class * float(share @ (each - share @ each) ** 2) / (len(there) + 1.0)
-        p = (n * accuracy + 1.0) / (n + 2.0)
-        return wilson_interval(accuracy, p * (1.0 - p) / (p * (1.0 - p) / n + unknown))
-
-    def _withheld(self, sampling: str, y: np.ndarray) -> str:
-        if sampling == "suggested":
+    def _withheld(self) -> str:
+        if self.label_sampling == "suggested":
             return "its labels were chosen, not drawn at random, so they cannot say how accurate it is"
-        if len(y) < 2:
+        if len(self.fit.labelled.y) < 2:
             return "one label cannot say how accurate it is"
+        if len(np.unique(self.fit.labelled.y)) < 2:
+            return "labels of one class cannot say how accurate it is"
         return ""
 
-    def _effective_features(self, coef: Array) -> float:
+    def _effective_features(self) -> float:
         if self.prior is None:
             return math.nan
-        W = host(coef) * host(self.prior.scale) @ host(self.prior.ranked.directions).T
+        W = (self.fit.head[0] * self.prior.scale) @ self.prior.directions.T
         W = W / (np.abs(W).max(initial=0.0) or 1.0)  # squares of what is tiny would vanish
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
 
-    def _against_source(self, adapted: Any, y: np.ndarray, w: np.ndarray) -> dict[str, Any]:
-        if self.source_head is None:
-            return {}
-        X = host(self.labels.X)
-        before = _answers(X, *self.source_head)
+    def _against_source(self, w: np.ndarray) -> dict[str, Any]:
+        before, after = (_answers(self.fit.labelled.X, head) for head in (self.source_head, self.fit.head))
         return {
-            "source_accuracy": _share(w, before == y),
-            "agreement": float(np.mean(before == _answers(X, adapted.coef_, adapted.intercept_))),
+            "source_accuracy": _share(w, before == self.fit.labelled.y),
+            "agreement": float(np.mean(before == after)),
         }
 
-    def _mean_shift(self, w: np.ndarray) -> dict[str, Any]:
+    def _mean_shift(self) -> dict[str, Any]:
         """Classes weighted equally on both sides; by chance it is a mean of `dims` squares of normal numbers."""
-        if self.prior is None or len(w) < 2:
+        labelled, prior = self.fit.labelled, self.prior
+        if prior is None or len(labelled.y) < 2:
             return {}
-        balanced = _class_weighted(host(self.labels.y), host(self.labels.c), np.ones(self.prior.n_classes))
-        Z = host(self.prior.rows(self.labels.X, self.prior.variance * 0.0 + 1.0))
-        variance = np.maximum(host(self.prior.variance), 0.01 * float(host(self.prior.variance).mean()))
+        balanced = _class_weighted(labelled.y, labelled.c, np.ones(prior.n_classes))
+        variance = prior.second_moments.diagonal
+        variance = np.maximum(variance, 0.01 * float(variance.mean()))
         if not variance.any():  # the source never moved: nothing tells how far is far
             return {}
-        mean = balanced @ Z
+        mean = balanced @ prior.rows(labelled.X)
         shift = float(np.mean(mean * mean / variance) / float(balanced @ balanced))
-        spread = 1.96 * math.sqrt(2.0 / self.prior.dims)
-        return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - spread), 1.0 + spread)}
+        sd = 1.96 * math.sqrt(2.0 / prior.dims)
+        return {"mean_shift": shift, "mean_shift_by_chance": (max(0.0, 1.0 - sd), 1.0 + sd)}
+
+    def _learning_curve(self, error: float) -> LearningCurve | None:
+        """Errors on held-out labelled rows at a quarter and half of the labels, and on left-out blocks at all."""
+        y = self.fit.labelled.y
+        counts = np.bincount(y)
+        there = int((counts > 0).sum())
+        smallest = counts[counts > 0].min()
+        if smallest < 4 or there < 2:
+            return None
+        points = [(float(smallest), error, len(y))]
+        for share in CURVE_SHARES:
+            n = max(1, round(share * smallest))
+            wrong = [self._held_out_error(n, seed) for seed in range(CURVE_REPEATS)]
+            points.append((float(n), float(np.mean(wrong)), len(y) - n * there))
+        return fit_curve(*(np.array(v, dtype=float) for v in zip(*sorted(points))))
+
+    def _held_out_error(self, n: int, seed: int) -> float:
+        """Error on the other labelled rows of a fit to n rows of each class."""
+        y, rng = self.fit.labelled.y, np.random.default_rng(seed)
+        few = np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)])
+        rest = np.setdiff1d(np.arange(len(y)), few)
+        return float(np.mean(self.fit.without(rest)[1].argmax(axis=1) != y[rest]))
 
 
-def _answers(X: np.ndarray, coef: Array, intercept: Array) -> np.ndarray:
-    f = losses.affine(X, np.atleast_2d(host(coef)), np.atleast_1d(host(intercept)))
-    return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
+def _interval(
+    y: np.ndarray, w: np.ndarray, right: np.ndarray, shares: np.ndarray, by_class: float
+) -> tuple[float, float]:
+    """Of the accuracy: chance in the labels, and shares of the classes where the labels do not know them.
+
+    If all shares are equally likely, an accuracy that is their sum over K classes, sum_k s_k a_k, has the variance
+    of the a_k divided by K + 1.
+    """
+    n, accuracy = 1.0 / float(w @ w), _share(w, right)
+    there, code = np.unique(y, return_inverse=True)
+    counts = np.bincount(code)
+    each = (np.bincount(code, weights=right) + accuracy) / (counts + 1.0)  # one row more, for classes with few
+    share = shares[there] / shares[there].sum()
+    unknown = by_class * float(share @ (each - share @ each) ** 2) / (len(there) + 1.0)
+    p = (n * accuracy + 1.0) / (n + 2.0)
+    return wilson_interval(accuracy, p * (1.0 - p) / (p * (1.0 - p) / n + unknown))
+
+
+def _probabilities(scores: np.ndarray) -> np.ndarray:
+    P = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(P / P.sum(axis=1, keepdims=True))
+
+
+def _answers(X: np.ndarray, head: Head) -> np.ndarray:
+    return np.asarray((X @ head[0].T + head[1]).argmax(axis=1))
 
 
 def _class_weighted(y: np.ndarray, c: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -354,29 +422,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _learning_curve(evidence: Evidence, error: float) -> LearningCurve | None:
-    """Errors on held-out labelled rows at a quarter and half of the labels, and leave-one-out at all of them."""
-    y = host(evidence.labels.y)
-    counts = np.bincount(y)
-    there = int((counts > 0).sum())
-    smallest = counts[counts > 0].min()
-    if smallest < 4 or there < 2:
-        return None
-    points = [(float(smallest), error, len(y))]
-    for share in CURVE_SHARES:
-        n = max(1, round(share * smallest))
-        wrong = [_held_out(evidence, n, seed) for seed in range(CURVE_REPEATS)]
-        points.append((float(n), float(np.mean(wrong)), len(y) - n * there))
-    return fit_curve(*(np.array(v, dtype=float) for v in zip(*sorted(points))))
-
-
-def _held_out(evidence: Evidence, n: int, seed: int) -> float:
-    """Error on the other labelled rows of a head fitted to n rows of each class."""
-    labels, y = evidence.labels, host(evidence.labels.y)
-    rng = np.random.default_rng(seed)
-    few = np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)]))
-    rest = np.setdiff1d(np.arange(len(y)), few)
-    answers = _answers(host(labels.X)[rest], *evidence.refit(labels.take(few)))
-    return float(np.mean(answers != y[rest]))

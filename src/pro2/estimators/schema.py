@@ -94,7 +94,7 @@ class Kind:
     agrees: Callable[[Any], bool] = lambda value: True
 
 
-MADE_FROM = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
+SOURCE_KINDS = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
 NAMES = {"feature_names_in_": Labels("D")}
 HEAD = {"classes_": Labels("K"), "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
 LABEL_HEADS = {"labels_": Labels("T"), "estimators_": Part("LinearClassifier", "D", several=True)}
@@ -134,30 +134,29 @@ KINDS = {
         {
             **HEAD,
             "unit_rows_": bool,
-            "source_head_": Part("LinearClassifier", "K D"),
-            "projection_": Part("Projection", "K D"),
             "source_moments_": Part("SourceMoments", "K D"),
+            "source_kind_": typing.Literal[SOURCE_KINDS],
         },
         {
             **NAMES,
-            "priors_": Part("SourcePrior", "K D rows", several=True),
+            "given_head_": Part("LinearClassifier", "K D"),
+            "trained_projection_": Part("Projection", "K D"),
             "report_": Part("AdaptationReport", ""),
-            "made_from_": typing.Literal[MADE_FROM],
         },
+        agrees=lambda model: (model.source_kind_ == "head") == hasattr(model, "given_head_"),
     ),
     "ProbeBank": Kind(
         "pro2.estimators.bank",
         {
             "classes_": Labels("K"),
             "targets_": Labels("T"),
-            "coef_": Numbers("T heads p"),
-            "intercept_": Numbers("T heads"),
-            "pooled_coef_": Numbers("heads p"),
-            "pooled_intercept_": Numbers("heads"),
+            "coef_": Numbers("T rows D"),
+            "intercept_": Numbers("T rows"),
+            "unit_rows_": bool,
         },
-        {**NAMES, "candidates_": list[tuple[str, float]], "shares_": Numbers("C", least=0.0)},
-        {"projection": Part("Projection ProjectAndProbe", "D")},
-        agrees=lambda bank: _bank_agrees(bank),
+        NAMES,
+        {"model": Part("ProjectAndProbe", "D")},
+        agrees=lambda bank: bool(np.all(bank.targets_[:-1] < bank.targets_[1:])),
     ),
     "MultiLabelProjectAndProbe": Kind(
         "pro2.estimators.multilabel",
@@ -170,11 +169,7 @@ KINDS = {
         },
         NAMES,
         agrees=lambda model: (
-            _heads_agree(model)
-            and model.means_.shape[1] == 2
-            and model.shares_.max() < 1
-            and model.known_.max() <= 1
-            and model.ridge >= 0
+            _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.known_.max() <= 1
         ),
     ),
     "MultiLabelClassifier": Kind(
@@ -184,31 +179,13 @@ KINDS = {
 RECORDS = {
     "SourceMoments": Kind(
         "pro2.estimators.moments",
-        {"weight": Numbers("K", least=0.0), "mean": Numbers("K D"), "scatter": Numbers("D D")},
-        agrees=lambda moments: moments.weight.sum() > 0,
+        {"weight": Numbers("K", least=0.0), "mean": Numbers("K D"), "scatter": Numbers("rows_of_scatter D")},
+        agrees=lambda moments: moments.weight.sum() > 0 and len(moments.scatter) <= moments.width,
     ),
-    "SourcePrior": Kind(
-        "pro2.linalg.priors",
-        {
-            "scale": Numbers("D", above=0.0),
-            "centre": Numbers("D"),
-            "variance": Numbers("D", least=0.0),
-            "ranked": Part("Covariance", "D"),
-            "whitened": Part("Covariance", "D"),
-            "heads": Numbers("R rows D"),
-            "offsets": Numbers("R rows"),
-        },
-        agrees=lambda prior: _prior_agrees(prior),
-    ),
-    "Covariance": Kind(
-        "pro2.linalg.covariances",
-        {"directions": Numbers("d D"), "along": Numbers("d", least=0.0)},
-        agrees=lambda covariance: covariance.beyond >= 0 and covariance.dims >= 1,
-    ),
-    "PriorFamily": Kind("pro2.linalg.family", {}),
+    "PriorFamily": Kind("pro2.linalg.prior", {}),
     "AdaptationReport": Kind("pro2.estimators.report", {}),
     "LearningCurve": Kind(
-        "pro2.estimators.learning_curve",
+        "pro2.estimators.report",
         {"n_per_class": Numbers("n", above=0.0), "error": Numbers("n"), "deviation": Numbers("n")},
     ),
 }
@@ -283,21 +260,6 @@ def check_distinct(items: list[Any], name: str) -> None:
         raise FormatError(f"{name} mixes texts and numbers, or has missing values")
     if len(set(items)) < len(items):
         raise FormatError(f"{name} has the same label twice")
-
-
-def _prior_agrees(prior: Any) -> bool:
-    rows = 1 if prior.n_classes == 2 else prior.n_classes
-    R = len(prior.family.ridges)
-    sizes = (prior.heads.shape[:2] == (R, rows), len(prior.natural) == R, len(prior.accuracy) == R)
-    return prior.n_classes >= 2 and all(sizes) and prior.dims >= 1 and prior.unit > 0
-
-
-def _bank_agrees(bank: Any) -> bool:
-    """Targets are looked up in order, and heads act on as many features as the projection gives."""
-    projection = getattr(bank.projection, "projection_", bank.projection)
-    width = bank.n_features_in_ if projection is None else len(projection.components_)
-    used = width if bank.n_features is None else bank.n_features
-    return bool(np.all(bank.targets_[:-1] < bank.targets_[1:])) and bank.coef_.shape[-1] == used <= width
 
 
 def _heads_agree(value: Any) -> bool:

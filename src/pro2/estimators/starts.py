@@ -1,8 +1,10 @@
-"""Models without source rows: from moments, from a head and unlabelled rows, or from unlabelled rows alone."""
+"""Models without source rows: from moments, from a head, or from unlabelled rows; and models with new classes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,13 +13,13 @@ from array_api_compat import array_namespace, is_array_api_obj
 
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.schema import MADE_FROM, check_distinct
-from pro2.estimators.validation import LARGEST, beside, check_X, naming
-from pro2.linalg import losses
-from pro2.linalg.moments import Array, host
-from pro2.linalg.priors import SourcePrior
+from pro2.estimators.schema import SOURCE_KINDS, check_distinct
+from pro2.estimators.validation import LARGEST, check_X, naming
+from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.logistic import affine, probabilities
+from pro2.linalg.prior import SourcePrior
 
-SOURCE_ROWS, MOMENTS, HEAD, UNLABELED = MADE_FROM
+SOURCE_ROWS, MOMENTS, HEAD, UNLABELED = SOURCE_KINDS
 
 
 class OtherStarts:
@@ -35,7 +37,7 @@ class OtherStarts:
     def from_head(cls, coef: Any, intercept: Any, classes: Sequence[Any], X_unlabeled: Any, **params: Any) -> Self:
         """A model from all that is left of a source, a linear head: a classifier's last layer, CLIP's text prompts.
 
-        Adaptation is centred on the head, never surer than the head itself is. What rows look like, and which
+        The head is the prior mean of adaptation, in sizes up to its own. What rows look like, and which
         directions the head tells apart, is taken from unlabelled rows with the head's own answers for labels; all
         covariances are "ranked".
 
@@ -54,30 +56,21 @@ class OtherStarts:
         X = _rows(model, X_unlabeled)
         head = _checked_head(coef, intercept, classes, X, unit=model.scale == "unit")
         xp = array_namespace(X)
-        logits = losses.affine(xp.astype(X, xp.float64), head.coef_, head.intercept_)
+        logits = affine(xp.astype(X, xp.float64), head.coef_, head.intercept_)
         if not bool(xp.all(xp.abs(logits) <= LARGEST)):
             raise ValueError(f"coef gives logits beyond {LARGEST:g}: divide coef and intercept by a constant.")
-        model._learn(_answered(X, logits, head.classes_), HEAD)
-        model.priors_ = tuple(_centred(prior, head, logits) for prior in model.priors_)
-        model.source_head_ = model._named(head)
-        model._set_head(head.coef_, head.intercept_)
-        return model
+        return model._learn(_answered(X, logits, head.classes_), HEAD, head)
 
     @classmethod
     def from_unlabeled(cls, X: Any, classes: Sequence[Any], **params: Any) -> Self:
         """A model from unlabelled rows and the names of at least two classes: no source at all.
 
-        Adaptation has no centre and no ranked features; rows say how features vary.
+        Adaptation has no prior mean and no ranked features; rows say how features vary.
         """
         model: Any = cls(**params)
         X = _rows(model, X)
         names = np.unique(_checked_classes(classes))
-        model._learn(_unanswered(X, names), UNLABELED)
-        # nothing is ranked without a head, and what is not labelled is not whitened (see `_centred`)
-        model.priors_ = tuple(
-            replace(prior, family=replace(prior.family, sizes=(0.0,), covariances=("flat",))) for prior in model.priors_
-        )
-        return model
+        return model._learn(_unanswered(X, names), UNLABELED)
 
 
 def _rows(model: Any, X: Any) -> Array:
@@ -88,7 +81,7 @@ def _rows(model: Any, X: Any) -> Array:
 
 def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
     several = isinstance(classes, Iterable) and not isinstance(classes, str)
-    names = list(host(classes).tolist() if is_array_api_obj(classes) else classes) if several else []
+    names = list(to_numpy(classes).tolist() if is_array_api_obj(classes) else classes) if several else []
     if len(names) < 2:
         raise ValueError(f"classes must be a list of at least two labels, got {classes!r}.")
     check_distinct([each.item() if isinstance(each, np.generic) else each for each in names], "classes")
@@ -100,9 +93,9 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     names, order = np.unique(_checked_classes(classes), return_index=True)
     K, D = len(names), X.shape[1]
     with naming("coef"):
-        W = np.atleast_2d(np.asarray(host(coef), dtype=np.float64))
+        W = np.atleast_2d(np.asarray(to_numpy(coef), dtype=np.float64))
     with naming("intercept"):
-        b = np.asarray(host(intercept), dtype=np.float64).reshape(-1)
+        b = np.asarray(to_numpy(intercept), dtype=np.float64).reshape(-1)
     if W.shape not in ((K, D), (1 if K == 2 else K, D)):
         raise ValueError(f"coef has shape {W.shape}, {K} classes and embeddings of width {D} need ({K}, {D}).")
     if len(b) not in (1, len(W)):
@@ -114,7 +107,7 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
         W, b = np.concatenate([0.0 * W, W]), np.append(0.0, b)
     W, b = W[order], b[order]
     W, b = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
-    return LinearClassifier.from_arrays(names, beside(W, X), beside(b, X), unit=unit)
+    return LinearClassifier.from_arrays(names, asarray_like(W, X), asarray_like(b, X), unit=unit)
 
 
 def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
@@ -123,8 +116,8 @@ def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
     Classes are as common as their probabilities say: one that is never the answer still exists, and lies at the mean.
     """
     xp = array_namespace(X)
-    P = losses.probabilities(logits)
-    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes))).placed()
+    P = probabilities(logits)
+    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes))).with_means_filled()
     n = X.shape[0]
     weight = (xp.sum(P, axis=0) + 1.0) * (n / (n + len(classes)))
     return replace(found, classes=tuple(classes.tolist()), weight=weight)
@@ -139,35 +132,75 @@ def _unanswered(X: Array, classes: np.ndarray) -> SourceMoments:
     return SourceMoments(tuple(classes.tolist()), weight, mean, whole.scatter)
 
 
-def _centred(prior: SourcePrior, head: LinearClassifier, logits: Array) -> SourcePrior:
-    """The prior with the head at its centre, in the place of the discriminants of its own answers."""
-    xp = array_namespace(logits)
-    coef = head.coef_ * prior.scale
-    offset = head.intercept_ + coef @ prior.centre
-    if prior.n_classes > 2:
-        coef, offset = coef - xp.mean(coef, axis=0), offset - xp.mean(offset)
-    size, target = _margin(logits), prior.unit**2
-    scale = target / size if size > 0 else 0.0
-    natural = size / target
+def prior_of_head(prior: SourcePrior, head: LinearClassifier, moments: SourceMoments) -> SourcePrior:
+    """The prior with the head as its mean, in the place of the discriminant of the head's own answers.
+
+    The root mean square margin of the head, by which it is scaled, is that of rows with these moments; so a model file
+    needs the head and the moments only.
+    """
+    coef, intercept = head.scores_head()
+    coef, intercept = coef - coef.mean(axis=0), intercept - intercept.mean()
+    V, K = coef * prior.scale, prior.n_classes
+    b = intercept + V @ prior.centre
+    # the margin of an answer: its score minus the mean of the others, K / (K - 1) times the centred score
+    own = np.einsum("kd,kd->k", V, to_numpy(moments.mean) / prior.scale - prior.centre) + b
+    share = to_numpy(moments.weight) / moments.total_weight
+    within = to_numpy(moments.within_covariance()) / prior.scale[:, None] / prior.scale
+    noise = np.einsum("kd,kd->k", V @ within, V)
+    margin = K / (K - 1.0) * math.sqrt(float(share @ (own**2 + np.maximum(noise, 0.0))))
+    natural = margin / prior.unit**2
+    scale = 1.0 / natural if natural > 0 else 0.0
     # sizes near the head's own or beyond it would be the same prior again, and take the place of another one
-    sizes = (*(each for each in prior.family.sizes if each < 0.5 * natural), natural)
-    sure = float(xp.mean(xp.max(losses.probabilities(logits), axis=1)))
-    return replace(
-        prior,
-        # rows whose labels nobody knows are not whitened: that would damp the directions in which classes differ most
-        family=replace(prior.family, ridges=prior.family.ridges[:1], sizes=sizes, covariances=("ranked",)),
-        heads=scale * coef[None, ...],
-        offsets=scale * offset[None, ...],
-        natural=(natural,),
-        accuracy=(sure,),
-    )
+    sizes = (*(size for size in prior.family.mean_sizes if size < 0.5 * natural), natural)
+    # rows whose labels nobody knows are not whitened: that would shrink the directions in which classes differ most
+    family = replace(prior.family, mean_sizes=sizes, covariances=("ranked",))
+    return replace(prior, family=family, coef=scale * V[None], intercept=scale * b[None], calibrated_size=natural)
 
 
-def _margin(logits: Array) -> float:
-    """Root mean square over rows of the logit of the answer minus the mean of the others."""
-    xp = array_namespace(logits)
-    if logits.shape[1] == 1:
-        return float(xp.sqrt(xp.mean(logits**2)))
-    n, best = logits.shape[1], xp.max(logits, axis=1)
-    others = (xp.sum(logits, axis=1) - best) / (n - 1.0)
-    return float(xp.sqrt(xp.mean((best - others) ** 2)))
+def prior_without_head(prior: SourcePrior) -> SourcePrior:
+    """Of rows that nobody has labelled: without a mean, and nothing is ranked or whitened (see `prior_of_head`)."""
+    return replace(prior, family=replace(prior.family, mean_sizes=(0.0,), covariances=("flat",)))
+
+
+NEW_CLASSES = ("refuse", "allow")
+
+
+def with_new_classes(model: Any, y: np.ndarray) -> Any:
+    """A copy of a fitted `ProjectAndProbe` that knows the classes of y, too; the model itself where there are none."""
+    classes = _union(model.classes_, y)
+    if len(classes) == len(model.classes_):
+        return model
+    places = np.searchsorted(classes, model.classes_).tolist()
+    wider = copy(model)
+    wider.classes_ = classes
+    priors = tuple(prior.with_classes(places, len(classes)) for prior in model.priors_)
+    wider._made = {"priors": priors, "head": _head(model.source_head_, classes, places)}
+    known = replace(model.source_moments_, classes=tuple(model.classes_.tolist()))  # classes may have been renamed
+    wider.source_moments_ = known.over(tuple(classes.tolist()))
+    vars(wider).pop("given_head_", None)
+    return wider
+
+
+def _union(known: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """All classes, sorted. NumPy would turn numbers into text where both occur: such labels are a mistake."""
+    names = np.array(y.tolist())
+    if (known.dtype.kind in "UO") != (names.dtype.kind in "UO"):
+        raise ValueError(
+            f"y_target has labels such as {names.tolist()[0]!r}, the source has classes such as "
+            f"{known.tolist()[0]!r}: write both as text, or both as numbers."
+        )
+    return np.union1d(known, names)
+
+
+def class_shares(weight: np.ndarray) -> np.ndarray:
+    """How common classes are: one without source rows is taken to be as common as the others are on average."""
+    weight = np.where(weight > 0, weight, weight[weight > 0].mean())
+    return np.asarray(weight / weight.sum())
+
+
+def _head(head: LinearClassifier, classes: np.ndarray, places: list[int]) -> LinearClassifier:
+    """The source head among all classes: it never answers with one that it does not know."""
+    own, offset = head.scores_head()
+    coef, intercept = np.zeros((len(classes), own.shape[1])), np.full(len(classes), -np.inf)
+    coef[places], intercept[places] = own, offset
+    return LinearClassifier.from_scores(classes, coef, intercept, like=head.coef_, unit=head.unit_rows_)

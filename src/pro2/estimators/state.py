@@ -12,7 +12,7 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 
 from pro2.estimators.schema import KINDS, RECORDS, find_class, fitted_values, is_fitted_name
 from pro2.estimators.tensors import FormatError
-from pro2.linalg.moments import host
+from pro2.linalg.arrays import to_numpy
 
 _INLINE = 1 << 20  # characters of labels that stay readable in the document; more are stored as bytes
 _TEXT_ROOM = 256 << 20  # bytes that an array of labels may take, however unequal their lengths
@@ -43,7 +43,7 @@ def to_document(value: Any, tensors: dict[str, np.ndarray], at: str = "") -> Any
     if isinstance(value, np.bool_):
         return bool(value)
     if is_array_api_obj(value):
-        return _array(value if is_numpy_array(value) else host(value), tensors, at)
+        return _array(value if is_numpy_array(value) else to_numpy(value), tensors, at)
     return _composite(value, tensors, at)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from pro2.linalg.moments import Array, host, is_missing
+from pro2.linalg.arrays import Array, is_missing, to_numpy
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
@@ -43,27 +45,34 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
             raise ValueError(f"{name} is a masked array with masked values: fill them, or drop those rows.")
         with naming(name), np.errstate(invalid="ignore"):  # of a sum of infinities, which are refused
             X = _check_host(estimator, X, reset, name)
-    _check_range(X, reset, name)
+    _check_values(X, reset, name)
     return X
 
 
-def _check_range(X: Array, reset: bool, name: str) -> None:
-    """Squares must be numbers, and those that a model is learned from more than nothing; float32 is widened first."""
+def _check_values(X: Array, reset: bool, name: str) -> None:
+    """Values must be finite and, in float64, have squares that neither overflow nor all underflow."""
     xp = array_namespace(X)
-    if X.dtype != xp.float64:
-        return
     X = without_gradient(X)
     largest = max(float(xp.max(X)), -float(xp.min(X)))
-    if largest > LARGEST or (reset and 0 < largest < 1 / LARGEST):
-        raise ValueError(f"{name} has values of size {largest:.0e}, whose squares are no numbers: scale it first.")
+    if not math.isfinite(largest):
+        finite = to_numpy(xp.all(xp.isfinite(X), axis=1))
+        raise ValueError(
+            f"row {int(np.argmin(finite))} of {name} is not finite (NaN or infinity); leave the row out or embed it "
+            "again."
+        )
+    if X.dtype == xp.float64 and (largest > LARGEST or (reset and 0 < largest < 1 / LARGEST)):
+        raise ValueError(
+            f"{name} has values up to {largest:.0e}, whose squares exceed the range of float64; divide it by its "
+            "standard deviation first."
+        )
 
 
 def _check_host(estimator: Any, X: Any, reset: bool, name: str) -> np.ndarray:
     if reset or name == "X":
-        return validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
+        return validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
     if hasattr(X, "columns"):  # a frame: its names must be those of the source, in their order
         validate_data(estimator, X, reset=False, skip_check_array=True)
-    X = check_array(X, dtype=[np.float64, np.float32], input_name=name)
+    X = check_array(X, dtype=[np.float64, np.float32], input_name=name, ensure_all_finite=False)
     check_width(estimator, X.shape[1], name)
     return X
 
@@ -92,21 +101,12 @@ def as_labels(y: Any) -> np.ndarray:
     """Labels as NumPy holds them, each as it was given: among texts a NaN is no text, and neither is a number."""
     y = y.tolist() if np.ma.isMaskedArray(y) else y  # masked ones become None
     listed = isinstance(y, list | tuple)
-    values = np.asarray(y, dtype=object) if listed else host(y)
+    values = np.asarray(y, dtype=object) if listed else to_numpy(y)
     values = values.astype(object) if values.dtype.kind == "T" else values  # NumPy's own texts of any length
     if values.dtype.kind != "O" or is_missing(values.reshape(-1)).any():
         return values
     texts = {isinstance(label, str) for label in values.reshape(-1).tolist()}
     return np.asarray(values.tolist()) if texts == {False} or (listed and texts == {True}) else values
-
-
-def beside(values: Array, other: Array) -> Array:
-    """An array where another one is: in its library and on its device."""
-    if is_numpy_array(other):
-        return values if is_numpy_array(values) else host(values)
-    if is_numpy_array(values):
-        return array_namespace(other).asarray(values, device=device(other))
-    return values if device(values) == device(other) else to_device(values, device(other))
 
 
 def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:
@@ -115,8 +115,6 @@ def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:
         raise ValueError(f"{name} must be 2-D with at least one row and one feature, got shape {tuple(X.shape)}.")
     if X.dtype not in (xp.float32, xp.float64):
         X = xp.astype(X, xp.float32)
-    if not bool(xp.all(xp.isfinite(X))):
-        raise ValueError(f"{name} contains NaN or infinity: drop or repair those rows first.")
     if reset:
         forget_names(estimator)
         estimator.n_features_in_ = int(X.shape[1])
@@ -157,7 +155,9 @@ def check_weight(sample_weight: Any, like: Array, name: str = "sample_weight") -
         return None
     xp = array_namespace(like)
     with naming(name):
-        values = np.asarray(host(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64)
+        values = np.asarray(
+            to_numpy(sample_weight) if is_array_api_obj(sample_weight) else sample_weight, dtype=np.float64
+        )
     w = xp.asarray(values, dtype=xp.float64, device=device(like))
     if w.ndim != 1 or w.shape[0] != like.shape[0]:
         raise ValueError(f"{name} has shape {tuple(w.shape)}, X has {like.shape[0]} rows: one weight per row.")
@@ -166,3 +166,15 @@ def check_weight(sample_weight: Any, like: Array, name: str = "sample_weight") -
     if bool(xp.any((w > WEIGHTS[1]) | ((w > 0) & (w < WEIGHTS[0])))):
         raise ValueError(f"{name} must be 0 or in {WEIGHTS[0]:g}..{WEIGHTS[1]:g}: scale all of them.")
     return w
+
+
+def check_probe_options(l2: Any, n_features: Any) -> None:
+    """Penalty and number of features of the paper's probe, before anything is learned."""
+    for name, value, kind, expected in (
+        ("l2", l2, numbers.Real, "a positive number"),
+        ("n_features", n_features, numbers.Integral, "a positive integer"),
+    ):
+        if isinstance(value, str) and value in ("auto", "loo"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < float(value) < math.inf:
+            raise ValueError(f"{name} must be {expected}, 'auto' or 'loo', got {value!r}.")

@@ -1,13 +1,11 @@
-"""Pure mathematics on any Array-API array: namespace, device and dtype follow the input.
+"""Linear algebra on arrays; no files, progress bars or scikit-learn.
 
 What `ProjectAndProbe().fit(X, y).adapt(Xt, yt)` computes, in the order in which it happens:
 
-* project: `moments` (one pass over the source), `bases` (ranked directions in closed form; `adamw`: the paper's way);
-* priors: `family` (the constants), `covariances` and `discriminants` (their parts), `priors` (those of a source);
-* probe: `labels` (the handful), `losses`, `rows` (coordinates), `mode` (the one Newton), `loo` (leaving a row out),
-  `average` (all priors, weighed and mixed into one head).
+* `moments`: one pass over the source; `covariance`: its second moments and their inverse;
+* `prior`: the source head, the ranked directions and the family of priors;
+* `labelled`: the few labelled rows; `closed_form`: all members fitted to them, weighed and averaged.
 
-Beside it: `problem` and `probes` are the paper's probe, by the same solver; `graph` is for unlabelled rows, and
-`label_priors` for many labels at once. `lapack`, `kernels` and `compiled`, which hands work to them, make some of it
-faster and nothing of it different.
+The paper's probe on ranked features is `basis` (closed form or exact logistic; `adamw`: the paper's own procedure) and
+`logistic`. Moments, bases and affine maps follow the library and device of their input; all else is NumPy.
 """

@@ -10,9 +10,10 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from pro2.linalg import losses
-from pro2.linalg.bases import Basis, direction_scores
-from pro2.linalg.moments import Array, Moments
+from pro2.linalg.arrays import Array, to_numpy
+from pro2.linalg.basis import Basis, direction_scores
+from pro2.linalg.logistic import one_hot, probabilities
+from pro2.linalg.moments import Moments
 
 LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.01, 0.01, 100
 
@@ -41,15 +42,12 @@ class AdamW:
 
 def adamw_basis(
     X: Array, y: Array, n_components: int, rng: Any, *, n_classes: int = 2, sample_weight: Array | None = None,
-    orthogonal: bool = True, steps: int = STEPS,
+    steps: int = STEPS, lr: float = LEARNING_RATE,
 ) -> tuple[Basis, Array]:  # fmt: skip
     """Joint AdamW on all directions, QR after every step (the paper's pseudocode, with y expanded to (N, d)).
 
     For more than two classes, which the pseudocode does not cover, feature i carries its own one-dimensional softmax
-    head (K slopes and intercepts), as in the definition. `orthogonal=False` is the paper's Pro2-NC: no QR while
-    training, one at the end so that the result is a basis of the same span.
-
-    Returns the basis and the column lengths |diag(R)|.
+    head (K slopes and intercepts), as in the definition. Returns the basis and the column lengths |diag(R)|.
     """
     xp = array_namespace(X)
     D, d, dev = X.shape[1], n_components, device(X)
@@ -60,17 +58,16 @@ def adamw_basis(
         heads = [start(d, n_classes) / bound, start(d, n_classes)]
     c = xp.ones(X.shape[0], dtype=X.dtype, device=dev) if sample_weight is None else xp.astype(sample_weight, X.dtype)
     c = c / (xp.sum(c) * d)
-    Y, optimiser = losses.one_hot(y, n_classes, X)[:, None, :], AdamW()
+    Y, optimiser = _targets(y, n_classes, X)[:, None, :], AdamW(lr)
     for _ in range(steps):
         W, *heads = optimiser.step([W, *heads], list(_gradient(xp, X, Y, c, W, heads)))
-        if orthogonal:
-            Q, R = xp.linalg.qr(xp.matrix_transpose(W))
-            W = xp.matrix_transpose(Q * xp.linalg.diagonal(R)[None, :])
+        Q, R = xp.linalg.qr(xp.matrix_transpose(W))
+        W = xp.matrix_transpose(Q * xp.linalg.diagonal(R)[None, :])
     Q, R = xp.linalg.qr(xp.astype(xp.matrix_transpose(W), xp.float64))
     diagonal = xp.linalg.diagonal(R)
     rows = xp.matrix_transpose(Q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal)))
-    moments = Moments.from_arrays(X, y, sample_weight)
-    return Basis(rows, direction_scores(rows, moments), n_components), xp.abs(diagonal)
+    scores = direction_scores(to_numpy(rows), Moments.from_arrays(X, y, sample_weight))
+    return Basis(rows, scores, n_components), xp.abs(diagonal)
 
 
 def _gradient(xp: Any, X: Array, Y: Array, c: Array, W: Array, heads: list[Array]) -> tuple[Array, ...]:
@@ -80,51 +77,49 @@ def _gradient(xp: Any, X: Array, Y: Array, c: Array, W: Array, heads: list[Array
     """
     *slope, intercept = heads
     Z = (X @ xp.matrix_transpose(W))[..., None]
-    _, P = losses.evaluate((Z * slope[0] if slope else Z) + intercept, Y)
-    G = c[:, None, None] * (P - Y)
+    G = c[:, None, None] * _slope((Z * slope[0] if slope else Z) + intercept, Y)
     gz = xp.sum(G * slope[0], axis=-1) if slope else G[..., 0]
     by_slope = [xp.sum(G * Z, axis=0) for _ in slope]
     return xp.matrix_transpose(gz) @ X, *by_slope, xp.sum(G, axis=0)
 
 
 def adamw_probe(
-    Z: Array, y: Array, l2: Array | float, lr: Array | float, rng: Any, *, n_classes: int = 2,
-    sample_weight: Array | None = None, prior_mean: Array | None = None,
-    X_val: Array | None = None, y_val: Array | None = None, steps: int = STEPS,
+    Z: Array, y: Array, l2: float, lr: float, rng: Any, *, n_classes: int = 2, X_val: Array | None = None,
+    y_val: Array | None = None, steps: int = STEPS,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The paper's probe: AdamW on mean log-loss + (l2/2)||w - w0||^2, keeping the step of best validation accuracy.
+    """The paper's probe: AdamW on mean log-loss + (l2/2)||w||^2, keeping the step of best validation accuracy.
 
-    Z (..., M, p), y and sample_weight (..., M), prior_mean w0 (..., p) or (..., K, p); l2 and lr broadcast against the
-    leading axes. Returns coef (..., K, p) and intercept (..., K), with K = 1 for two classes. Without validation rows
-    the last step is returned.
+    Z (..., M, p), y (..., M). Returns coef (..., K, p) and intercept (..., K), with K = 1 for two classes. Without
+    validation rows the last step is returned.
     """
-    xp = array_namespace(Z)
-    K = 1 if n_classes == 2 else n_classes
-    lead, p, dev = Z.shape[:-2], Z.shape[-1], device(Z)
-    l2, lr = (xp.asarray(v, dtype=Z.dtype, device=dev) for v in (l2, lr))
-    lead = tuple((xp.zeros(lead, device=dev) + 0.0 * l2 + 0.0 * lr).shape)
-    start = lambda *s: xp.asarray(rng.uniform(-(p**-0.5), p**-0.5, s), dtype=Z.dtype, device=dev)  # noqa: E731
+    xp, (*lead, M, p) = array_namespace(Z), Z.shape
+    K, Y, optimiser = 1 if n_classes == 2 else n_classes, _targets(y, n_classes, Z), AdamW(lr)
+    start = lambda *s: xp.asarray(rng.uniform(-(p**-0.5), p**-0.5, s), dtype=Z.dtype, device=device(Z))  # noqa: E731
     W, b = start(*lead, K, p), start(*lead, K)
-    Y = losses.one_hot(y, n_classes, Z)
-    c = xp.ones(y.shape, dtype=Z.dtype, device=dev) if sample_weight is None else xp.astype(sample_weight, Z.dtype)
-    c = (c / xp.sum(c, axis=-1, keepdims=True))[..., None]
-    w0 = xp.zeros_like(W) if prior_mean is None else xp.asarray(prior_mean, dtype=Z.dtype, device=dev)
-    w0 = w0[..., None, :] if prior_mean is not None and n_classes == 2 else w0
-    best, kept = None, (W, b)
-    # intercept and weights share the step size: lr needs one more axis for the weights
-    weights, intercepts = AdamW(lr[..., None, None]), AdamW(lr[..., None])
+    best, kept = xp.full(tuple(lead), -1.0, dtype=Z.dtype, device=device(Z)), (W, b)
     for _ in range(steps):
-        G = c * (losses.evaluate(Z @ xp.matrix_transpose(W) + b[..., None, :], Y)[1] - Y)
-        gW = xp.matrix_transpose(G) @ Z + l2[..., None, None] * (W - w0)
-        (W,), (b,) = weights.step([W], [gW]), intercepts.step([b], [xp.sum(G, axis=-2)])
+        G = _slope(Z @ xp.matrix_transpose(W) + b[..., None, :], Y) / M
+        W, b = optimiser.step([W, b], [xp.matrix_transpose(G) @ Z + l2 * W, xp.sum(G, axis=-2)])
         if X_val is None or y_val is None:
             kept = (W, b)
             continue
         accuracy = _accuracy(xp, X_val @ xp.matrix_transpose(W) + b[..., None, :], y_val)
-        better = accuracy > best if best is not None else accuracy >= 0
-        best = accuracy if best is None else xp.maximum(accuracy, best)
+        better = accuracy > best
+        best = xp.where(better, accuracy, best)
         kept = (xp.where(better[..., None, None], W, kept[0]), xp.where(better[..., None], b, kept[1]))
     return kept
+
+
+def _targets(y: Array, n_classes: int, like: Array) -> Array:
+    """One-hot; of two classes only the second, which has the one logit."""
+    Y = one_hot(y, n_classes, like)
+    return Y[..., 1:] if n_classes == 2 else Y
+
+
+def _slope(F: Array, Y: Array) -> Array:
+    """Slope of the log-loss in the logits F."""
+    P = probabilities(F)
+    return (P[..., 1:] if F.shape[-1] == 1 else P) - Y
 
 
 def _accuracy(xp: Any, f: Array, y: Array) -> Array:

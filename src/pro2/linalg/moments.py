@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_cupy_array, is_numpy_array, is_torch_array
+from array_api_compat import array_namespace, device, is_numpy_array
 
-from pro2.linalg import lapack
-
-Array = Any
+from pro2.linalg.arrays import Array, encode, to_numpy
 
 BLOCK_BYTES = 128 << 20  # rows are centred in blocks: one copy of this size, whatever the length of the source
 CACHE_BYTES = 256 << 10  # of which pieces of a block pass through the second-level cache
@@ -30,7 +28,7 @@ class Moments:
     classes: tuple[Any, ...]  # K labels in sorted order
     weight: Array  # (K,) sums of sample weights, row counts when unweighted
     mean: Array  # (K, D)
-    scatter: Array  # (D, D) sum over rows of (x - class mean)(x - class mean)'
+    scatter: Array  # (D, D) sum over rows of (x - class mean)(x - class mean)'; of fewer rows a factor F (n, D), F'F
 
     @classmethod
     def from_arrays(
@@ -73,32 +71,49 @@ class Moments:
         share = xp.sqrt(self.weight / self.total_weight)
         return xp.matrix_transpose((self.mean - self.total_mean()) * share[:, None])
 
+    @property
+    def factor(self) -> Array | None:
+        """F (n, D) with scatter F'F, of a source with fewer rows than features: no D x D matrix is formed for it."""
+        return self.scatter if self.scatter.shape[0] < self.width else None
+
     def within_covariance(self) -> Array:
         """Pooled within-class covariance, (D, D), divided by the total weight."""
-        return self.scatter / self.total_weight
+        return self._dense() / self.total_weight
+
+    def _dense(self) -> Array:
+        F = self.factor
+        return self.scatter if F is None else array_namespace(F).matrix_transpose(F) @ F
 
     def covariance(self) -> Array:
         """Total covariance, (D, D): within plus between classes."""
         C = self.between_factor()
         cov = self.within_covariance()
-        cov += lapack.product(C, array_namespace(C).matrix_transpose(C))
+        cov += C @ array_namespace(C).matrix_transpose(C)
         return cov
+
+    def feature_variance(self) -> Array:
+        """Variance of each feature over all rows, (D,)."""
+        xp, C, F = array_namespace(self.mean), self.between_factor(), self.factor
+        within = xp.linalg.diagonal(self.scatter) if F is None else xp.sum(F * F, axis=0)
+        return within / self.total_weight + xp.sum(C * C, axis=1)
 
     def scaled(self, scale: Array) -> Self:
         """Moments of the rows divided by `scale` (a scalar or (D,)), without touching a row."""
         scale = scale + 0.0 * self.mean[0, :]
-        scatter = self.scatter / scale[:, None] / scale[None, :]  # one after the other: their product may underflow
+        scatter = self.scatter / scale[None, :]
+        if self.factor is None:
+            scatter = scatter / scale[:, None]  # one after the other: their product may underflow
         return type(self)(self.classes, self.weight, self.mean / scale, scatter)
 
-    def beside(self, like: Array) -> Self:
+    def asarray_like(self, like: Array) -> Self:
         """The same moments in the library and on the device of an array."""
         mine, xp = self.mean, array_namespace(like)
         if array_namespace(mine) is xp and device(mine) == device(like):
             return self
-        arrays = (xp.asarray(host(v), device=device(like)) for v in (self.weight, mine, self.scatter))
+        arrays = (xp.asarray(to_numpy(v), device=device(like)) for v in (self.weight, mine, self.scatter))
         return type(self)(self.classes, *arrays)
 
-    def placed(self) -> Self:
+    def with_means_filled(self) -> Self:
         """The same moments with classes that have no rows at the mean of all rows: nothing is known of them."""
         xp = array_namespace(self.mean)
         mean = xp.where((self.weight > 0)[:, None], self.mean, self.total_mean())
@@ -117,7 +132,7 @@ class Moments:
                 kinds = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
                 raise TypeError(f"y has labels of types {kinds}: convert them to one, for instance to text.") from None
             return self.over(classes).merge(other.over(classes))
-        other = other.beside(self.mean)
+        other = other.asarray_like(self.mean)
         xp = array_namespace(self.mean)
         weight = self.weight + other.weight
         safe = xp.where(weight > 0, weight, xp.ones_like(weight))
@@ -125,8 +140,12 @@ class Moments:
         mean = self.mean + step * (other.weight / safe)[:, None]
         # an empty class contributes nothing: its factor is 0 whatever its (undefined) mean
         lift = step * xp.sqrt(self.weight * (other.weight / safe))[:, None]
-        scatter = self.scatter + other.scatter
-        scatter += lapack.product(xp.matrix_transpose(lift), lift)
+        n = self.scatter.shape[0] + other.scatter.shape[0] + lift.shape[0]
+        if self.factor is not None and other.factor is not None and n < self.width:
+            scatter = xp.concat([self.scatter, other.scatter, lift])
+        else:
+            scatter = self._dense() + other._dense()
+            scatter += xp.matrix_transpose(lift) @ lift
         return type(self)(self.classes, weight, mean, scatter)
 
     __add__ = merge
@@ -139,53 +158,6 @@ class Moments:
         weight = [self.weight[at[c] : at[c] + 1] if c in at else zero_w for c in classes]
         mean = [self.mean[at[c] : at[c] + 1, :] if c in at else zero_m for c in classes]
         return type(self)(classes, xp.concat(weight), xp.concat(mean), self.scatter)
-
-
-def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], np.ndarray]:
-    """Labels as (sorted classes, integer codes on the host); missing, mixed and unknown labels are an error."""
-    labels = np.asarray(y if is_numpy_array(y) or isinstance(y, list) else host(y))
-    if is_missing(labels).any():
-        raise ValueError("y has missing labels (NaN or None): give the rows that have a label.")
-    try:
-        found, codes = np.unique(labels, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
-    if classes is None:
-        return tuple(found.tolist()), codes.reshape(-1)
-    place = {label: i for i, label in enumerate(classes)}
-    unknown = [label for label in found.tolist() if label not in place]
-    if unknown:
-        raise ValueError(f"y has labels {unknown[:5]} that are not among the classes {list(place)[:10]}.")
-    if len(place) < len(classes):
-        raise ValueError(f"classes has {len(classes)} entries, but only {len(place)} different ones.")
-    lookup = np.array([place[label] for label in found.tolist()], dtype=np.int64)
-    return tuple(np.asarray(list(classes)).tolist()), lookup[codes.reshape(-1)]
-
-
-def is_missing(labels: np.ndarray) -> np.ndarray:
-    """Which labels are None, NaN or another value that is not equal to itself."""
-    if labels.dtype.kind == "O":
-        return np.array([_is_nothing(label) for label in labels.tolist()], dtype=bool)
-    return np.isnan(labels) if labels.dtype.kind in "fc" else np.zeros(labels.shape, dtype=bool)
-
-
-def _is_nothing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label)
-    except TypeError:  # pandas' NA is neither equal nor unequal to anything
-        return True
-
-
-def host(x: Array) -> np.ndarray:
-    """Any Array-API array as a NumPy array, wherever it lives."""
-    if is_numpy_array(x) or not is_array_api_obj(x):
-        return np.asarray(x)
-    if is_torch_array(x):
-        x = x.detach().cpu()
-        return np.asarray(x.float() if "bfloat16" in str(x.dtype) else x)  # NumPy has no such type
-    # CuPy copies only where it is asked to; JAX and the strict standard do it by themselves
-    return np.asarray(x.get() if is_cupy_array(x) else x)
 
 
 def _check_rows(X: Array, y: Array) -> None:
@@ -215,25 +187,28 @@ def _block_moments(
     """Class weights, class means and scatter of some rows; products in the precision of X where that is enough."""
     rows, weight = X[part, :], None if weight is None else weight[part]
     # rows that cannot fill the space leave directions in which nothing moves: rounding must not fill them
+    few = X.shape[0] < X.shape[1]
     wide = rows.shape[0] <= rows.shape[1] or (weight is not None and bool(xp.any((weight > 0) & (weight < TINY))))
     # the sums show every row that is not finite, at a price that does not grow with the rows
     with np.errstate(over="ignore", invalid="ignore"):
         for dtype in dict.fromkeys((xp.float64 if wide else _product_dtype(xp, X.dtype), xp.float64)):
-            sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes)
+            sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes, few)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums
     raise ValueError(_why_not_finite(xp, rows, part.start))
 
 
 def _why_not_finite(xp: Any, rows: Array, start: int) -> str:
-    bad = start + host(xp.any(~xp.isfinite(rows), axis=1)).nonzero()[0]
+    bad = start + to_numpy(xp.any(~xp.isfinite(rows), axis=1)).nonzero()[0]
     if len(bad):
         return f"X has NaN or infinite values, first in row {bad[0]}: drop or repair such rows."
     largest = float(xp.max(xp.abs(rows)))
     return f"X has values up to {largest:.3g}: their weighted squares overflow. Divide X by a constant first."
 
 
-def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int) -> tuple[Array, Array, Array]:
+def _sums(
+    xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int, few: bool
+) -> tuple[Array, Array, Array]:
     """Products in the precision of X, sums in float64.
 
     Rows are shifted by a reference of their class, and what the reference missed is taken out afterwards: with T the
@@ -246,12 +221,17 @@ def _sums(xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int)
     safe = xp.where(total > 0, total, xp.ones_like(total))
     reference = _reference(xp, X, member)
     C = _shifted(xp, X, reference, codes)
-    sums = xp.astype(lapack.product(xp.matrix_transpose(member), C), xp.float64)
+    sums = xp.astype(xp.matrix_transpose(member) @ C, xp.float64)
     C = C if weight is None else C * xp.sqrt(xp.sum(member, axis=1))[:, None]
-    scatter = xp.astype(lapack.gram(C) if is_numpy_array(C) else xp.matrix_transpose(C) @ C, xp.float64)
+    if few:
+        # the factor (I - J J') C with orthonormal class indicators J takes out what the reference missed of the means
+        J = (member if weight is None else xp.sqrt(member)) / xp.sqrt(safe)[None, :]
+        mean = xp.where(total[:, None] > 0, reference + sums / safe[:, None], 0.0 * sums)
+        return total, mean, C - J @ (xp.matrix_transpose(J) @ C)
+    scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
     mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
-    scatter -= lapack.product(xp.matrix_transpose(lift), lift)
+    scatter -= xp.matrix_transpose(lift) @ lift
     return total, mean, _without_negative_variance(xp, scatter)
 
 
@@ -272,8 +252,8 @@ def _reference(xp: Any, X: Array, member: Array) -> Array:
     spread = weighted[:: max(1, weighted.shape[0] // SAMPLE)]
     some, rows = xp.take(member, spread, axis=0), xp.take(X, spread, axis=0)
     count = xp.sum(some, axis=0)
-    overall = lapack.product(xp.sum(some, axis=1)[None, :], rows) / xp.sum(count)
-    mean = lapack.product(xp.matrix_transpose(some), rows) / xp.where(count > 0, count, xp.ones_like(count))[:, None]
+    overall = xp.sum(some, axis=1)[None, :] @ rows / xp.sum(count)
+    mean = xp.matrix_transpose(some) @ rows / xp.where(count > 0, count, xp.ones_like(count))[:, None]
     return xp.where((count > 0)[:, None], mean, overall)
 
 

@@ -1,0 +1,75 @@
+"""Arrays of NumPy and PyTorch: conversion between them, and labels as integer codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_cupy_array,
+    is_numpy_array,
+    is_torch_array,
+    to_device,
+)
+
+Array = Any
+
+
+def asarray_like(values: Array, other: Array) -> Array:
+    """An array where another one is: in its library and on its device."""
+    if is_numpy_array(other):
+        return values if is_numpy_array(values) else to_numpy(values)
+    if is_numpy_array(values):
+        return array_namespace(other).asarray(values, device=device(other))
+    return values if device(values) == device(other) else to_device(values, device(other))
+
+
+def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], np.ndarray]:
+    """Labels as (sorted classes, integer codes on the host); missing, mixed and unknown labels are an error."""
+    labels = np.asarray(y if is_numpy_array(y) or isinstance(y, list) else to_numpy(y))
+    if is_missing(labels).any():
+        raise ValueError("y has missing labels (NaN or None): give the rows that have a label.")
+    try:
+        found, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
+    if classes is None:
+        return tuple(found.tolist()), codes.reshape(-1)
+    place = {label: i for i, label in enumerate(classes)}
+    unknown = [label for label in found.tolist() if label not in place]
+    if unknown:
+        raise ValueError(f"y has labels {unknown[:5]} that are not among the classes {list(place)[:10]}.")
+    if len(place) < len(classes):
+        raise ValueError(f"classes has {len(classes)} entries, but only {len(place)} different ones.")
+    lookup = np.array([place[label] for label in found.tolist()], dtype=np.int64)
+    return tuple(np.asarray(list(classes)).tolist()), lookup[codes.reshape(-1)]
+
+
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Which labels are None, NaN or another value that is not equal to itself."""
+    if labels.dtype.kind == "O":
+        return np.array([_is_nothing(label) for label in labels.tolist()], dtype=bool)
+    return np.isnan(labels) if labels.dtype.kind in "fc" else np.zeros(labels.shape, dtype=bool)
+
+
+def _is_nothing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas' NA is neither equal nor unequal to anything
+        return True
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """Any Array-API array as a NumPy array, wherever it lives."""
+    if is_numpy_array(x) or not is_array_api_obj(x):
+        return np.asarray(x)
+    if is_torch_array(x):
+        x = x.detach().cpu()
+        return np.asarray(x.float() if "bfloat16" in str(x.dtype) else x)  # NumPy has no such type
+    # CuPy copies only where it is asked to; JAX and the strict standard do it by themselves
+    return np.asarray(x.get() if is_cupy_array(x) else x)

@@ -1,0 +1,422 @@
+"""What a source says about the classifier of a shifted target: a small family of Gaussian priors.
+
+The scores of the target are  f(z) = m h(z) + g(z)  on scaled embeddings z = (x / scale - centre):
+
+* h is a linear head of the source, V z + b with V = B^-1 (class means) or the same with a tenth of the ridge, scaled to
+  a typical margin of `unit`^2, and m one of a few sizes of the prior mean; m = 0 learns from scratch;
+* g is a Gaussian process whose covariance is a quadratic form z' Lambda z, one of
+      ranked     (1 - share) I + share * sum_k (1 / k) q_k q_k'     its variance falls along the ranked directions
+      whitened   B^-1
+      flat       I
+  divided by the mean of z' Lambda z over source rows, so that the score of a typical source row has variance one; then
+  multiplied by one of a few prior scales.
+
+Here B = C + ridge * (mean variance) * I, C the second moments of source rows about the mean of the class means, classes
+weighted equally. The ranked directions are the Krylov sequence B^-1 M, B^-2 M, ... of the class means M, made
+orthonormal; direction 1 is the linear discriminant. The paper's probe is a prior of this kind with an edge: variance
+one along the first d directions, none beyond, and m = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from pro2.linalg.arrays import to_numpy
+from pro2.linalg.covariance import Covariance, DenseCovariance, RowCovariance
+from pro2.linalg.moments import Moments
+
+COVARIANCES = ("ranked", "whitened", "flat")
+SHARPER = 0.1  # ridge of the second head, in units of that of the first
+KRYLOV_STEPS = 4  # from which on the sequence holds a head with that ridge
+BREAKDOWN = 1e-8  # rounding grows by what each step of the Krylov sequence takes off; beyond, it decides the direction
+
+# beyond these, squares and inverses overflow, or no direction counts
+_RANGES: dict[str, tuple[Any, float, float]] = {
+    "mean_sizes": (Real, 0.0, 1e100),
+    "prior_scales": (Real, 1e-10, 1e10),
+    "ridge": (Real, 1e-8, 1e8),
+    "ranked_share": (Real, 0.0, 1.0),
+    "n_ranked": (Integral, 1, math.inf),
+    "intercept": (Real, 0.0, 1e10),
+    "margin": (Real, 1e-3, 1e3),
+    "noise": (Real, 1e-10, 1e10),
+    "sharpness": (Real, 0.0, math.inf),
+    "source_bonus": (Real, 0.0, 1e10),
+    "source_shares": (Real, 0.0, 1.0),
+    "tolerance": (Real, 0.0, math.inf),
+    "smoothing": (Real, 0.0, 0.99),
+    "n_neighbors": (Integral, 1, math.inf),
+}
+
+
+@dataclass(frozen=True)
+class PriorFamily:
+    """The constants of averaged Pro2. `ProjectAndProbe(priors=PriorFamily(...))` changes them.
+
+    docs/selection.md halves and doubles each.
+
+    Attributes
+    ----------
+    covariances : tuple of str
+        Covariances of the prior: "ranked", "whitened", "flat".
+    mean_sizes : tuple of float
+        Sizes of the prior mean, in units of a source head with a root mean square margin of unit^2; 0 is no mean.
+    prior_scales : tuple of float
+        How far labels may move the scores. A label moves its own score by at most the prior variance v, and that of a
+        typical other row by v / sqrt(d) when rows have d effective dimensions: v = scale * unit * sqrt(d) means the
+        same in 20 dimensions and in 2,000.
+    ridge : float
+        What is added to the diagonal of B, relative to the mean variance of a feature.
+    ranked_share : float
+        Share of the variance of "ranked" that falls along the ranked directions; the rest is flat.
+    n_ranked : int
+        Number of ranked directions.
+    intercept : float
+        Share of the intercept in the prior variance of a score: classes are rarely far from where the source had them.
+    margin : float
+        The squared loss is towards scores of margin * unit * (one-hot - 1 / K).
+    noise : float
+        Variance of a label about its score; 4 is 1 / (p (1 - p)) at p = 1/2.
+    sharpness : float
+        Power of the leave-one-out likelihood in the weights; infinity picks the best member alone.
+    source_bonus : float
+        Log-likelihood that members with a source head start with.
+    source_shares : float in [0, 1]
+        Power of the source's class shares that is assumed where labels were drawn class by class.
+    tolerance : float
+        Features whose variance on the target is more than 1 + tolerance / sqrt(rows) times the source's are shrunk to
+        that: what the source learned about them no longer holds.
+    smoothing : tuple of float
+        With unlabelled rows: weights of the neighbours in the smoothed versions of the rows; 0 is the rows themselves.
+    n_neighbors : int
+        Neighbours of each row in the graph that smooths rows.
+    """
+
+    covariances: tuple[str, ...] = ("ranked", "whitened", "flat")
+    mean_sizes: tuple[float, ...] = (0.0, 0.15, 0.5, 1.5, 5.0)
+    prior_scales: tuple[float, ...] = (0.1, 2.0, 32.0)
+    ridge: float = 1.0
+    ranked_share: float = 0.2
+    n_ranked: int = 64
+    intercept: float = 0.03
+    margin: float = 4.0
+    noise: float = 4.0
+    sharpness: float = 0.8
+    source_bonus: float = 4.0
+    source_shares: float = 0.5
+    tolerance: float = 2.0
+    smoothing: tuple[float, ...] = (0.0, 0.5, 0.8)
+    n_neighbors: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("covariances", "mean_sizes", "prior_scales", "smoothing"):
+            values = getattr(self, name)
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise ValueError(f"{name} must be a tuple of at least one, got {values!r}.")
+            object.__setattr__(self, name, tuple(values))
+        if not set(self.covariances) <= set(COVARIANCES):
+            raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
+        for name, (kind, least, most) in _RANGES.items():
+            values = getattr(self, name)
+            for each in values if isinstance(values, tuple) else (values,):
+                if isinstance(each, bool) or not isinstance(each, kind) or not least <= each <= most:
+                    raise ValueError(f"{name} must be in {least:g}..{most:g}, got {each!r}.")
+            plain: Callable[[Any], Any] = int if kind is Integral else float  # reports and files hold no NumPy number
+            object.__setattr__(self, name, tuple(map(plain, values)) if isinstance(values, tuple) else plain(values))
+
+
+@dataclass(frozen=True, eq=False)
+class SourcePrior:
+    """The family for one source and one way to scale it; no source row is needed.
+
+    Attributes
+    ----------
+    scale : array (D,)
+        What embeddings are divided by.
+    centre : array (D,)
+        Mean of the scaled class means.
+    second_moments : Covariance
+        Of scaled rows about the centre, classes weighted equally, and the inverse of B.
+    directions : array (d, D)
+        The ranked directions q_k, orthonormal.
+    coef, intercept : arrays (H, K, D), (H, K)
+        Source heads on rows z, at size one: K centred scores, two for two classes. The first is B^-1 (class means).
+    calibrated_size : float
+        Size at which the first head is calibrated on a Gaussian source.
+    _derived : dict
+        What follows from second moments and directions, computed once and shared by copies of the prior.
+    unit : float
+        1 + log(K - 1), one for two classes: the margin over K - 1 equal others that gives the true class probability
+        e / (1 + e). Prior means have size unit^2 because the best of the others counts, not their mean.
+    """
+
+    family: PriorFamily
+    scale: np.ndarray
+    centre: np.ndarray
+    second_moments: Covariance
+    directions: np.ndarray
+    coef: np.ndarray
+    intercept: np.ndarray
+    calibrated_size: float = 1.0
+    _derived: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_moments(cls, moments: Moments, scale: np.ndarray, family: PriorFamily) -> SourcePrior:
+        """From moments of raw rows and their scale (D,)."""
+        K = len(moments.classes)
+        if K < 2:
+            raise ValueError(f"moments have {K} class: priors need a source with at least two classes.")
+        scale = to_numpy(scale) + np.zeros(moments.width)
+        mean = to_numpy(moments.mean) / scale
+        M = (mean - mean.mean(axis=0)) / math.sqrt(K)
+        if moments.factor is not None:
+            R = to_numpy(moments.factor) / math.sqrt(moments.total_weight) / scale
+            return cls.of(scale, mean, RowCovariance(np.concatenate([R, M]), family.ridge), family)
+        C = to_numpy(moments.within_covariance()) / scale[:, None] / scale[None, :]
+        C += M.T @ M
+        return cls.of(scale, mean, DenseCovariance(C, family.ridge), family)
+
+    @classmethod
+    def of(cls, scale: np.ndarray, mean: np.ndarray, second_moments: Covariance, family: PriorFamily) -> SourcePrior:
+        """From scaled class means (K, D), and second moments about their mean."""
+        centre = mean.mean(axis=0)
+        M = mean - centre
+        V = second_moments.solve(M)
+        Q = _ranked_directions(M, V, second_moments, min(family.n_ranked, len(centre)))
+        coef, intercept, calibrated_size = _source_head(V, M, second_moments)
+        heads = [(coef, intercept)]
+        if len(Q) >= KRYLOV_STEPS * (len(M) - 1):
+            # the sequence spans heads with other ridges, too
+            inner = second_moments.product(Q) @ Q.T
+            inner[np.diag_indices_from(inner)] += SHARPER * second_moments.shift
+            heads.append(_source_head(np.linalg.solve(inner, Q @ M.T).T @ Q, M, second_moments)[:2])
+        coef, intercept = (np.stack(parts) for parts in zip(*heads))
+        prior = cls(family, scale, centre, second_moments, Q, coef, intercept, calibrated_size)
+        for covariance in family.covariances:
+            prior._traces(covariance)  # now, not in the first `adapt`
+        return prior
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.intercept.shape[1])
+
+    @property
+    def means(self) -> np.ndarray:
+        """Prior means as multiples of the heads, (n, H): none, and each head at each size."""
+        sizes = self.family.mean_sizes
+        own = [size * row for size in sizes if size for row in np.eye(len(self.coef))]
+        return np.array([0.0 * np.eye(len(self.coef))[0]] * (0.0 in sizes) + own)
+
+    @property
+    def unit(self) -> float:
+        return margin_unit(self.n_classes)
+
+    @property
+    def dims(self) -> float:
+        """Effective dimensions of source rows: (sum of eigenvalues)^2 / sum of their squares."""
+        return effective_dims(self.second_moments.trace, self.second_moments.squares)
+
+    def with_classes(self, places: Sequence[int], n_classes: int) -> SourcePrior:
+        """The same prior among more classes: those of the source are at `places`, new ones have no prior mean."""
+        if len(places) != self.n_classes or n_classes < self.n_classes:
+            raise ValueError(f"places must name {self.n_classes} of at least as many classes, got {len(places)}.")
+        H, D = len(self.coef), self.coef.shape[2]
+        coef, intercept = np.zeros((H, n_classes, D)), np.zeros((H, n_classes))
+        grown = (margin_unit(n_classes) / self.unit) ** 2
+        coef[:, list(places)], intercept[:, list(places)] = grown * self.coef, grown * self.intercept
+        size = self.calibrated_size / grown
+        return replace(self, coef=coef, intercept=intercept, calibrated_size=size)
+
+    def shrunk(self, X: np.ndarray, c: np.ndarray) -> SourcePrior:
+        """The same prior with less of the features that vary more on target rows X (..., M, D) than on the source.
+
+        No label is looked at. A feature that hardly moved on the source has a variance there of at least a hundredth of
+        the mean: it may be alive on the target.
+        """
+        Z = self.rows(X)
+        diagonal = self.second_moments.diagonal
+        expected = np.sqrt(np.maximum(diagonal, 0.01 * diagonal.mean()))
+        n_rows = c.sum(axis=-1) ** 2 / (c**2).sum(axis=-1)
+        allowed = np.sqrt(1.0 + self.family.tolerance / np.sqrt(n_rows))[..., None] * np.where(
+            expected > 0, expected, 1.0
+        )
+        # in units of the largest value: squares of what is far off would overflow
+        largest = np.abs(Z).max(axis=-2)
+        Z /= np.where(largest > 0, largest, 1.0)[..., None, :]
+        share = c / c.sum(axis=-1, keepdims=True)
+        found = largest * np.sqrt(np.einsum("...m,...md->...d", share, Z**2))
+        gain = 1.0 / np.maximum(found / allowed, 1.0)
+        gain = gain if X.ndim == 2 else gain[..., None, :]
+        return replace(self, scale=self.scale / gain, centre=self.centre * gain)
+
+    def rows(self, X: np.ndarray) -> np.ndarray:
+        """Rows in the space of the prior, float64."""
+        Z = np.divide(X, self.scale, dtype=np.float64)
+        Z -= self.centre
+        return Z
+
+    def to_input(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A head of that space, (..., K, D) and (..., K), as the same head on raw embeddings."""
+        return coef / self.scale, intercept - (coef * self.centre).sum(axis=-1)
+
+    def scores(self, Z: np.ndarray) -> np.ndarray:
+        """Scores of the source heads at size one, (..., H, K)."""
+        H, K, D = self.coef.shape
+        F = Z @ self.coef.reshape(H * K, D).T + self.intercept.reshape(-1)
+        return np.asarray(F.reshape(*Z.shape[:-1], H, K))
+
+    def penalties(self, covariance: str) -> np.ndarray:
+        """noise / v for each prior scale, (R,)."""
+        trace, squares = self._traces(covariance)
+        v = np.array(self.family.prior_scales) * self.unit * math.sqrt(effective_dims(trace, squares))
+        return self.family.noise / v
+
+    def gram(self, Z: np.ndarray, covariance: str) -> np.ndarray:
+        """Prior covariance of the scores of rows, (..., M, M), intercept included, at v = 1."""
+        if covariance == "whitened":
+            G = self.second_moments.gram(Z)
+        else:
+            G = Z @ np.swapaxes(Z, -1, -2)
+            if covariance == "ranked":
+                P = Z @ self.directions.T
+                G = (1.0 - self.family.ranked_share) * G + (P * self._along) @ np.swapaxes(P, -1, -2)
+        return np.asarray(G / self._traces(covariance)[0] + self.family.intercept)
+
+    def apply(self, V: np.ndarray, covariance: str) -> np.ndarray:
+        """Rows times the prior covariance of the coefficients, (..., D)."""
+        if covariance == "whitened":
+            V = self.second_moments.solve(V)
+        elif covariance == "ranked":
+            V = (1.0 - self.family.ranked_share) * V + ((V @ self.directions.T) * self._along) @ self.directions
+        return np.asarray(V / self._traces(covariance)[0])
+
+    def root(self, Z: np.ndarray, covariance: str, *, adjoint: bool = False) -> np.ndarray:
+        """Rows whose inner products are the prior covariance, without the intercept; or the adjoint of that map."""
+        if covariance == "whitened":
+            A = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
+        elif covariance == "ranked":
+            flat = math.sqrt(1.0 - self.family.ranked_share)
+            along = np.sqrt(1.0 - self.family.ranked_share + self._along) - flat
+            A = flat * Z + ((Z @ self.directions.T) * along) @ self.directions
+        else:
+            A = Z
+        return np.asarray(A / math.sqrt(self._traces(covariance)[0]))
+
+    @property
+    def _along(self) -> np.ndarray:
+        """Additional variance along each ranked direction, (d,): its share of source scores is `ranked_share`."""
+        if "along" not in self._derived:
+            falling = 1.0 / np.arange(1, len(self.directions) + 1)
+            moved = self.second_moments.product(self.directions)
+            variance = np.einsum("kd,kd->k", moved, self.directions)
+            seen = float(falling @ variance)
+            size = self.family.ranked_share * self.second_moments.trace / seen if seen > 0 else 0.0
+            self._derived["along"] = size * falling
+            self._derived["inner"] = moved @ self.directions.T
+            self._derived["moved"] = np.einsum("kd,kd->k", moved, moved)
+        return np.asarray(self._derived["along"])
+
+    def _traces(self, covariance: str) -> tuple[float, float]:
+        """Traces of Lambda C and of its square: the mean variance of a score, and how many dimensions it has."""
+        if covariance not in self._derived:
+            self._derived[covariance] = self._new_traces(covariance)
+        trace, squares = self._derived[covariance]
+        return (trace, squares) if trace > 0 else (1.0, 1.0)
+
+    def _new_traces(self, covariance: str) -> tuple[float, float]:
+        C = self.second_moments
+        if covariance == "whitened":
+            return C.inverse_traces()
+        if covariance == "flat":
+            return C.trace, C.squares
+        along, rest = self._along, 1.0 - self.family.ranked_share
+        inner, moved = self._derived["inner"], self._derived["moved"]
+        trace = rest * C.trace + float(along @ np.diagonal(inner))
+        squares = rest**2 * C.squares + 2.0 * rest * float(along @ moved)
+        return trace, squares + float(along @ (inner * inner.T) @ along)
+
+
+def margin_unit(n_classes: int) -> float:
+    """The margin over all others, equal ones, that gives the true class probability e / (1 + e)."""
+    return 1.0 + math.log(n_classes - 1.0)
+
+
+def effective_dims(trace: float, squares: float) -> float:
+    """(sum of eigenvalues)^2 / sum of their squares; at least 1."""
+    return max(1.0, trace**2 / squares) if squares > 0 else 1.0
+
+
+def _source_head(V: np.ndarray, M: np.ndarray, second_moments: Covariance) -> tuple[np.ndarray, np.ndarray, float]:
+    """The head of equally common classes at size one, with the size at which it is calibrated.
+
+    Size one is a root mean square margin of unit^2 on source rows. The margin is the score of the true class minus the
+    mean of the others: its mean in each class, and its variance within classes, which is that of all rows less that
+    between classes.
+    """
+    K = len(M)
+    b = -0.5 * np.einsum("kd,kd->k", V, M)
+    V, b = V - V.mean(axis=0), b - b.mean()
+    at = M @ V.T + b  # mean scores (columns) of the rows of each class; those of a row sum to zero
+    between = V @ M.T
+    noise = second_moments.product(V) @ V.T - between @ between.T / K
+    margin2 = (K / (K - 1.0)) ** 2 * (np.maximum(np.diagonal(noise), 0.0) + np.diagonal(at) ** 2)
+    size = math.sqrt(float(margin2.mean()))
+    if not size > 0:
+        return 0.0 * V, 0.0 * b, 1.0
+    scale = margin_unit(K) ** 2 / size
+    return scale * V, scale * b, _calibrated(noise, at) / scale
+
+
+def _calibrated(noise: np.ndarray, at: np.ndarray) -> float:
+    """What scores must be multiplied by to be calibrated on a Gaussian source.
+
+    `noise` (K, K) is their covariance within classes, `at` (K, K) their mean in each class (rows). Along the difference
+    v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over pairs of classes,
+    with the overlap exp(-d^2 / 8) of the pair as weight: pairs that are never confused do not matter.
+    """
+    noise, signal = _between_pairs(noise), _between_pairs(at)
+    pairs = noise > 1e-12 * max(float(noise.max()), 0.0)
+    if not pairs.any():
+        return 1.0
+    noise, signal = noise[pairs], signal[pairs]
+    far = signal**2 / (8.0 * noise)
+    overlap = np.exp(far.min() - far)
+    return float(overlap @ signal) / float(overlap @ noise)
+
+
+def _between_pairs(A: np.ndarray) -> np.ndarray:
+    """A[c, c] + A[k, k] - A[c, k] - A[k, c] for all pairs of classes."""
+    own = np.diagonal(A)
+    return np.asarray(own[:, None] + own[None, :] - A - A.T)
+
+
+def _ranked_directions(M: np.ndarray, V: np.ndarray, second_moments: Covariance, n: int) -> np.ndarray:
+    """Best discriminants, then the best ones orthogonal to them, and so on: block Krylov with Gram-Schmidt, (d, D).
+
+    It starts from V = B^-1 M along the principal directions of the class means, those that separate most first.
+    """
+    values, U = np.linalg.eigh(M @ M.T)
+    keep = values > 1e-12 * max(values[-1], 0.0)
+    V = (U[:, keep].T @ V)[::-1][: min(len(M) - 1, n)]
+    Q = np.zeros((n, V.shape[1]))
+    sound = np.ones(len(V))
+    found = 0
+    while len(V) and found < n:
+        first = found
+        kept = []
+        for v, length, digits in zip(V, np.linalg.norm(V, axis=1), sound):
+            for _ in range(2):  # once more: the first pass leaves what rounding put along Q
+                v = v - (Q[:found] @ v) @ Q[:found]
+            norm = float(np.linalg.norm(v))
+            if found < n and norm * digits > BREAKDOWN * length:
+                Q[found] = v / norm
+                kept.append(digits * norm / length)
+                found += 1
+        V, sound = second_moments.solve(Q[first:found]) if found < n else Q[:0], np.array(kept)
+    return Q[:found]

@@ -1,0 +1,248 @@
+"""The averaged fit in closed form: exact without rows and blocks, weights are repetitions, invariances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pro2.linalg.closed_form import Group, average, only_of_their_class, rows_that_decide, temperature
+from pro2.linalg.labelled import Labelled
+from pro2.linalg.moments import Moments
+from pro2.linalg.prior import PriorFamily, SourcePrior
+
+FAMILY = PriorFamily(covariances=("ranked", "whitened", "flat"))
+
+
+def source(K=2, D=8, N=200, seed=0, scale=1.0, family=FAMILY):
+    rng = np.random.default_rng(seed)
+    y = np.arange(N) % K
+    X = rng.normal(size=(N, D)) * np.linspace(0.5, 2.0, D) + rng.normal(size=(K, D))[y]
+    return SourcePrior.from_moments(Moments.from_arrays(scale * X, y), np.full(D, scale), family)
+
+
+def target(K, D, M, seed=1):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(K), np.arange(K), rng.integers(0, K, max(0, M - 2 * K))])[:M]
+    return rng.normal(size=(M, D)) + rng.normal(size=(K, D))[y], y, rng.uniform(0.3, 3.0, M)
+
+
+def fitted(prior, X, y, c):
+    fit = average([prior], X, y, c)
+    return fit, *fit.head()
+
+
+problems = st.tuples(
+    st.integers(2, 4), st.integers(2, 12), st.integers(8, 16), st.integers(0, 1000)
+)  # classes, features, labels, seed: more labels than features, and fewer
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems, st.data())
+def test_without_a_block_is_the_fit_to_the_others(problem, data):
+    K, D, M, seed = problem
+    prior, (X, y, c) = source(K, D, seed=seed), target(K, D, M, seed)
+    block = np.array(sorted(data.draw(st.sets(st.integers(0, M - 1), min_size=1, max_size=M // 2))))
+    rest = np.setdiff1d(np.arange(M), block)
+    fit = average([prior], X, y, c)
+    left, scores = fit.without(block)
+    again = average([prior], X[rest], y[rest], c[rest])
+    coef, intercept = again.head()
+    np.testing.assert_allclose(left.weights, again.weights, atol=1e-9)
+    np.testing.assert_allclose(left.head()[0], coef, atol=1e-9)
+    np.testing.assert_allclose(left.head()[1], intercept, atol=1e-9)
+    counts = np.log(np.bincount(y[rest], c[rest], K) + 0.5)
+    expected = X[block] @ coef.T + intercept + counts - counts.mean()
+    np.testing.assert_allclose(scores, expected, atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems)
+def test_left_out_scores_of_every_member_are_those_of_a_refit_without_the_row(problem):
+    K, D, M, seed = problem
+    prior, (X, y, c) = source(K, D, seed=seed), target(K, D, M, seed)
+    offset = np.zeros(K)
+    Z = prior.rows(X)
+    for covariance in FAMILY.covariances:
+        group = Group.fitted(prior, covariance, 0.0, Z, y, c)
+        left_out = group.left_out(offset, np.sqrt(c))
+        for i in range(0, M, 3):
+            rest = np.delete(np.arange(M), i)
+            other = Group.fitted(prior, covariance, 0.0, Z[rest], y[rest], c[rest])
+            for r in range(len(FAMILY.prior_scales)):
+                for s in range(len(prior.means)):
+                    one = np.zeros((len(FAMILY.prior_scales), len(prior.means)))
+                    one[r, s] = 1.0
+                    coef, intercept = other.head(one, offset)
+                    np.testing.assert_allclose(left_out[r, s, i], X[i] @ coef.T + intercept, atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems)
+def test_weights_are_repetitions_also_in_parts(problem):
+    K, D, M, seed = problem
+    prior, (X, y, c) = source(K, D, seed=seed), target(K, D, M, seed)
+    parts = Labelled.of(np.concatenate([X, X[:3]]), np.r_[y, y[:3]], np.r_[0.25 * c[:3], c[3:], 0.75 * c[:3]])
+    _, coef, intercept = fitted(prior, X, y, c)
+    _, other, offset = fitted(prior, parts.X, parts.y, parts.c)
+    np.testing.assert_allclose(other, coef, atol=1e-9)
+    np.testing.assert_allclose(offset, intercept, atol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", FAMILY.covariances)
+def test_features_and_rows_give_the_same_fit(covariance):
+    """More labels than features go through A'A, fewer through A A'; both hold at one size."""
+    prior, (X, y, c) = source(3, 8), target(3, 8, 20)
+    Z, offset, weights = prior.rows(X), np.array([0.1, -0.3, 0.2]), np.full((3, len(prior.means)), 1 / 27)
+    primal = Group.fitted(prior, covariance, 0.0, Z, y, c)
+    dual = Group.fitted(prior, covariance, 0.0, Z[None], y[None], c[None])  # with a leading axis always dual
+    many = Group.fitted_to_many(prior, covariance, 0.0, Z, y, c, np.arange(0, 20, 2))
+    assert primal.primal
+    assert not dual.primal
+    for other in (dual.head(weights[None], offset[None]), many.head(weights, offset)):
+        for ours, theirs in zip(primal.head(weights, offset), other):
+            np.testing.assert_allclose(np.squeeze(theirs), ours, atol=1e-9)
+    root = np.sqrt(c)
+    left_out = primal.left_out(offset, root)
+    np.testing.assert_allclose(dual.left_out(offset[None], root[None])[0], left_out, atol=1e-8)
+    np.testing.assert_allclose(many.left_out(offset, root[::2]), left_out[:, :, ::2], atol=1e-8)
+
+
+def test_several_targets_at_once_are_each_alone():
+    prior = source(3, 10)
+    targets = [target(3, 10, 9, seed) for seed in range(5)]
+    X, y, c = (np.stack(v) for v in zip(*targets))
+    together = average([prior], X, y, c)
+    coef, intercept = together.head()
+    for t, one in enumerate(targets):
+        alone, w, b = fitted(prior, *one)
+        np.testing.assert_allclose(coef[t], w, atol=1e-10)
+        np.testing.assert_allclose(intercept[t], b, atol=1e-10)
+        np.testing.assert_allclose(together.left_out[t], alone.left_out, atol=1e-9)
+
+
+def test_one_logit_is_the_difference_of_two():
+    """The squared loss of two centred scores is that of their difference towards plus and minus the margin."""
+    family = PriorFamily(covariances=("flat",), mean_sizes=(0.0,), prior_scales=(4.0,), intercept=0.1)
+    prior, (X, y, c) = source(2, 5, family=family), target(2, 5, 12)
+    _, coef, intercept = fitted(prior, X, y, c)
+    Z = prior.rows(X)
+    A = np.hstack([Z / np.sqrt(prior.second_moments.trace), np.full((12, 1), np.sqrt(0.1))])
+    offset = np.diff(np.log(np.bincount(y, c, 2) + 0.5))[0]
+    t = family.margin * prior.unit * (2 * y - 1)
+    theta = np.linalg.solve((A.T * c) @ A + prior.penalties("flat")[0] * np.eye(6), (A.T * c) @ (t - offset))
+    V, b = prior.to_input(theta[None, :-1] / np.sqrt(prior.second_moments.trace), np.sqrt(0.1) * theta[-1:])
+    np.testing.assert_allclose(coef[1] - coef[0], V[0], atol=1e-9)
+    np.testing.assert_allclose(intercept[1] - intercept[0], b[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_order_names_unit_and_rotation_change_nothing(K):
+    D = 7
+    rng = np.random.default_rng(0)
+    ys = np.arange(150) % K
+    Xs = rng.normal(size=(150, D)) * np.linspace(0.5, 2.0, D) + rng.normal(size=(K, D))[ys]
+    X, y, c = target(K, D, 12)
+
+    def head(change, names=None, order=slice(None), unit=1.0):
+        names = np.arange(K) if names is None else names
+        moments = Moments.from_arrays(unit * change(Xs), names[ys])
+        scale = np.full(D, np.sqrt(np.trace(np.cov(unit * Xs.T)) / D))
+        prior = SourcePrior.from_moments(moments, scale, FAMILY)
+        coef, intercept = average([prior], unit * change(X)[order], names[y][order], c[order]).head()
+        return (change(X) * unit) @ coef.T + intercept
+
+    plain = head(lambda v: v)
+    Q = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    names = rng.permutation(K)
+    np.testing.assert_allclose(head(lambda v: v @ Q), plain, atol=1e-8)
+    np.testing.assert_allclose(head(lambda v: v, unit=1e-3), plain, atol=1e-8)
+    np.testing.assert_allclose(head(lambda v: v, order=rng.permutation(12)), plain, atol=1e-9)
+    np.testing.assert_allclose(head(lambda v: v, names=names)[:, names], plain, atol=1e-9)
+
+
+def test_the_average_is_the_weighted_sum_of_single_members():
+    prior, (X, y, c) = source(3, 6), target(3, 6, 15)
+    fit, coef, intercept = fitted(prior, X, y, c)
+    total, offset = np.zeros_like(coef), np.zeros_like(intercept)
+    for member in fit.members():
+        one = replace(
+            prior.family, covariances=(member["covariance"],), prior_scales=(member["prior_scale"],),
+            mean_sizes=(member["mean_size"],),
+        )  # fmt: skip
+        at = slice(member["head"], member["head"] + 1)
+        alone = replace(prior, family=one, coef=prior.coef[at], intercept=prior.intercept[at])
+        w, b = average([alone], X, y, c).head()
+        total, offset = total + member["weight"] * w, offset + member["weight"] * b
+    np.testing.assert_allclose(total, coef, atol=1e-9)
+    np.testing.assert_allclose(offset, intercept, atol=1e-9)
+    assert fit.weights.sum() == pytest.approx(1.0)
+
+
+def test_sharpness_and_the_bonus_of_a_source_head_move_the_weights():
+    X, y, c = target(2, 8, 10)
+    flat, picked, bonus = (
+        average([source(family=replace(FAMILY, **change))], X, y, c)
+        for change in ({"sharpness": 0.0}, {"sharpness": np.inf}, {"source_bonus": 1e6})
+    )
+    np.testing.assert_allclose(flat.weights, 1 / len(flat.weights))
+    assert sorted(picked.weights)[-1] == 1.0
+    assert sum(member["weight"] for member in bonus.members() if member["mean_size"] == 0) == pytest.approx(0.0)
+
+
+def test_the_only_label_of_a_class_is_judged_by_the_prior_mean():
+    prior = source(3, 6)
+    X, _, _ = target(3, 6, 3)
+    y, c = np.arange(3), np.ones(3)
+    assert only_of_their_class(y, 3).all()
+    fit = average([prior], X, y, c)
+    own = prior.scores(prior.rows(X))
+    for member in fit.members():
+        F = member["mean_size"] * own[:, member["head"]]
+        expected = np.mean(F[y, y] - np.log(np.exp(F).sum(axis=1)))
+        assert member["log_likelihood"] == pytest.approx(expected)
+
+
+def test_very_many_labels_are_weighed_on_part_of_them(monkeypatch):
+    prior, (X, y, c) = source(3, 5, N=300), target(3, 5, 400)
+    whole = average([prior], X, y, c)
+    monkeypatch.setattr("pro2.linalg.closed_form.LEAST_ROWS", 60)
+    monkeypatch.setattr("pro2.linalg.closed_form.MOST_SCORES", 60)
+    at = rows_that_decide(prior, X, y)
+    assert len(at) == 60
+    assert np.bincount(y[at]).min() >= 15
+    order = np.random.default_rng(0).permutation(400)
+    assert set(order[rows_that_decide(prior, X[order], y[order])]) == set(at)
+    part = average([prior], X, y, c)
+    P, Q = (np.exp(X @ w.T + b) for w, b in (whole.head(), part.head()))
+    assert np.abs(P / P.sum(1, keepdims=True) - Q / Q.sum(1, keepdims=True)).mean() < 0.02
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_the_temperature_is_the_root_of_its_slope(size):
+    rng = np.random.default_rng(0)
+    F, y, c = size * rng.normal(size=(4, 20, 3)), rng.integers(0, 3, (4, 20)), rng.uniform(0.5, 2.0, (4, 20))
+    t = temperature(F, y, c)
+    P = np.exp(t[:, None, None] * F)
+    P /= P.sum(axis=-1, keepdims=True)
+    own = np.take_along_axis(F, y[..., None], axis=-1)[..., 0]
+    slope = (c * t[:, None] * ((P * F).sum(axis=-1) - own)).sum(axis=-1) + np.log(t) / 0.25**2
+    inside = (t > np.exp(-2.5) * 1.001) & (t < np.exp(2.5) / 1.001)
+    assert np.abs(slope[inside]).max(initial=0.0) < 1e-6 * max(1.0, size)
+    np.testing.assert_allclose(temperature(F[1], y[1], c[1]), t[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [np.zeros((6, 8)), np.full((6, 8), 1e120), np.repeat(np.arange(6.0)[:, None], 8, axis=1)],
+    ids=["zero", "huge", "rank one"],
+)
+def test_degenerate_rows_give_finite_heads(X):
+    prior = source()
+    y = np.array([0, 1, 0, 1, 0, 1])
+    coef, intercept = average([prior.shrunk(X, np.ones(6))], X, y, np.ones(6)).head()
+    assert np.isfinite(coef).all()
+    assert np.isfinite(intercept).all()

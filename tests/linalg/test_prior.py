@@ -1,0 +1,204 @@
+"""What is learned of a source: head, ranked directions, covariances, in matrix, row space and shared form alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pro2.linalg.covariance import DenseCovariance, RowCovariance, SharedCovariance
+from pro2.linalg.moments import Moments
+from pro2.linalg.prior import PriorFamily, SourcePrior, effective_dims, margin_unit
+
+FAMILY = PriorFamily(covariances=("ranked", "whitened", "flat"))
+
+
+def rows(K=3, D=10, N=300, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(N) % K
+    return rng.normal(size=(N, D)) * np.linspace(0.3, 3.0, D) + rng.normal(size=(K, D))[y], y
+
+
+def prior_of(X, y, scale=1.0, family=FAMILY):
+    return SourcePrior.from_moments(Moments.from_arrays(X, y), np.full(X.shape[1], scale), family)
+
+
+@pytest.mark.parametrize(("n", "D"), [(5, 12), (12, 12), (30, 12)])
+def test_row_space_is_the_matrix_without_the_matrix(n, D):
+    rng = np.random.default_rng(n)
+    R, Z = rng.normal(size=(n, D)) / np.sqrt(n), rng.normal(size=(7, D))
+    dense, rows = DenseCovariance(R.T @ R, 0.7), RowCovariance(R, 0.7)
+    for name in ("trace", "squares", "shift", "diagonal"):
+        np.testing.assert_allclose(getattr(rows, name), getattr(dense, name), rtol=1e-10)
+    for name in ("product", "solve", "gram"):
+        np.testing.assert_allclose(getattr(rows, name)(Z), getattr(dense, name)(Z), atol=1e-10)
+    np.testing.assert_allclose(rows.inverse_traces(), dense.inverse_traces(), rtol=1e-9)
+    np.testing.assert_allclose(rows.root(Z) @ rows.root(Z).T, dense.gram(Z), atol=1e-10)
+
+
+def test_a_shared_eigendecomposition_is_the_matrix_of_each_label():
+    rng = np.random.default_rng(0)
+    A, d, Z = rng.normal(size=(40, 9)), rng.normal(size=9), rng.normal(size=(7, 9))
+    T = A.T @ A / 40
+    shared = SharedCovariance(*np.linalg.eigh(T), d, 0.2, 0.5)
+    dense = DenseCovariance(T + 0.2 * np.outer(d, d), 0.5)
+    for name in ("trace", "squares", "shift", "diagonal"):
+        np.testing.assert_allclose(getattr(shared, name), getattr(dense, name), rtol=1e-10)
+    for name in ("product", "solve", "gram", "root", "root_adjoint"):
+        np.testing.assert_allclose(getattr(shared, name)(Z), getattr(dense, name)(Z), atol=1e-10)
+    np.testing.assert_allclose(shared.inverse_traces(), dense.inverse_traces(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", FAMILY.covariances)
+def test_a_typical_source_row_has_variance_one_and_the_share_of_the_intercept(covariance):
+    X, y = rows()
+    prior = prior_of(X, y)
+    Z = prior.rows(X)
+    within = np.mean(np.diagonal(prior.gram(Z, covariance))) - FAMILY.intercept
+    assert within == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("covariance", FAMILY.covariances)
+def test_gram_apply_and_root_are_one_covariance(covariance):
+    X, y = rows()
+    prior = prior_of(X, y)
+    Z = prior.rows(X[:8])
+    gram = prior.gram(Z, covariance) - FAMILY.intercept
+    np.testing.assert_allclose(Z @ prior.apply(Z, covariance).T, gram, atol=1e-10)
+    A = prior.root(Z, covariance)
+    np.testing.assert_allclose(A @ A.T, gram, atol=1e-10)
+    theta = np.random.default_rng(0).normal(size=(2, A.shape[1]))
+    np.testing.assert_allclose(Z @ prior.root(theta, covariance, adjoint=True).T, A @ theta.T, atol=1e-10)
+
+
+@pytest.mark.parametrize("covariance", FAMILY.covariances)
+def test_effective_dimensions_follow_from_the_eigenvalues(covariance):
+    X, y = rows()
+    prior = prior_of(X, y)
+    Lambda = prior.apply(np.eye(10), covariance)
+    C = prior.second_moments.product(np.eye(10))
+    e = np.linalg.eigvals(Lambda @ C).real
+    expected = FAMILY.noise / (np.array(FAMILY.prior_scales) * prior.unit * np.sqrt(effective_dims(e.sum(), e @ e)))
+    np.testing.assert_allclose(prior.penalties(covariance), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("K", [2, 3, 6])
+def test_directions_are_orthonormal_and_span_the_krylov_space(K):
+    X, y = rows(K, D=12)
+    prior = prior_of(X, y, family=replace(FAMILY, n_ranked=K + 1))
+    Q = prior.directions
+    np.testing.assert_allclose(Q @ Q.T, np.eye(len(Q)), atol=1e-10)
+    M = np.stack([prior.rows(X[y == k]).mean(axis=0) for k in range(K)])
+    V = prior.second_moments.solve(M)
+    np.testing.assert_allclose(V @ Q[: K - 1].T @ Q[: K - 1], V, atol=1e-8)
+
+
+@pytest.mark.parametrize("K", [2, 3, 6])
+def test_the_source_head_has_the_stated_margin(K):
+    X, y = rows(K, N=600)
+    prior = prior_of(X, y)
+    for F in np.moveaxis(prior.scores(prior.rows(X)), 1, 0):
+        own = F[np.arange(len(y)), y]
+        margin = own - (F.sum(axis=1) - own) / (K - 1)
+        assert np.sqrt(np.mean(margin**2)) == pytest.approx(margin_unit(K) ** 2, rel=0.01)
+        np.testing.assert_allclose(F.sum(axis=1), 0.0, atol=1e-9)
+        assert np.mean(F.argmax(axis=1) == y) > 1.5 / K
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_the_calibrated_size_is_the_most_likely_one_on_a_gaussian_source(K):
+    rng = np.random.default_rng(0)
+    y = np.arange(60000) % K
+    X = rng.normal(size=(60000, 6)) + rng.normal(size=(K, 6))[y]
+    prior = prior_of(X, y, family=replace(FAMILY, ridge=1e-6))
+    F = prior.scores(prior.rows(X))[:, 0]
+
+    def loss(size):
+        G = size * F
+        return np.mean(np.log(np.exp(G - G.max(1, keepdims=True)).sum(1)) + G.max(1) - G[np.arange(len(y)), y])
+
+    best = prior.calibrated_size
+    assert loss(best) < min(loss(0.8 * best), loss(1.25 * best))
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_the_second_head_has_a_tenth_of_the_ridge(K):
+    """As far as the Krylov sequence reaches: here, all directions."""
+    X, y = rows(K, D=9)
+    prior, sharper = prior_of(X, y), prior_of(X, y, family=replace(FAMILY, ridge=0.1 * FAMILY.ridge))
+    np.testing.assert_allclose(prior.coef[1], sharper.coef[0], atol=1e-3 * np.abs(sharper.coef[0]).max())
+
+
+def test_more_classes_keep_the_head_and_give_new_ones_none():
+    X, y = rows(3)
+    prior = prior_of(X, y)
+    wider = prior.with_classes([0, 2, 3], 5)
+    grown = (margin_unit(5) / margin_unit(3)) ** 2
+    np.testing.assert_allclose(wider.coef[:, [0, 2, 3]], grown * prior.coef)
+    assert not wider.coef[:, [1, 4]].any()
+    assert wider.calibrated_size * grown == pytest.approx(prior.calibrated_size)
+    with pytest.raises(ValueError, match="places must name 3"):
+        prior.with_classes([0, 1], 5)
+
+
+class TestShrinkage:
+    def test_a_target_like_the_source_keeps_all_features(self):
+        X, y = rows(N=900)
+        prior = prior_of(X, y)
+        same = prior.shrunk(X, np.ones(len(X)))
+        np.testing.assert_allclose(same.scale, prior.scale)
+
+    def test_a_feature_that_varies_more_is_brought_to_what_is_allowed(self):
+        X, y = rows(N=900)
+        prior = prior_of(X, y)
+        X[:, 4] = prior.centre[4] + 10.0 * (X[:, 4] - prior.centre[4])
+        shrunk = prior.shrunk(X, np.ones(len(X)))
+        ratio = np.mean(shrunk.rows(X)[:, 4] ** 2) / prior.second_moments.diagonal[4]
+        assert ratio == pytest.approx(1.0 + FAMILY.tolerance / 30.0)
+        np.testing.assert_allclose(np.delete(shrunk.scale, 4), np.delete(prior.scale, 4))
+
+    def test_weights_are_repetitions_and_targets_are_each_alone(self):
+        X, y = rows()
+        prior = prior_of(X, y)
+        far = 5.0 * np.random.default_rng(0).normal(size=(2, 6, 10))
+        c = np.array([[2.0, 1, 1, 1, 1, 1]] * 2)
+        both = prior.shrunk(far, c)
+        for t in range(2):
+            np.testing.assert_allclose(both.scale[t, 0], prior.shrunk(far[t], c[t]).scale)
+
+    def test_a_feature_that_was_constant_on_the_source_divides_by_nothing(self):
+        X, y = rows()
+        X[:, 2] = 7.0
+        prior = prior_of(X, y)
+        shrunk = prior.shrunk(X + np.random.default_rng(0).normal(size=X.shape), np.ones(len(X)))
+        assert np.isfinite(shrunk.scale).all()
+        assert (shrunk.scale > 0).all()
+
+
+def test_a_source_that_never_moves_makes_a_prior_without_a_head():
+    prior = prior_of(np.ones((20, 4)), np.arange(20) % 2)
+    assert not prior.coef.any()
+    assert len(prior.directions) == 0
+    assert np.isfinite(prior.gram(np.eye(4), "whitened")).all()
+
+
+def test_one_class_is_an_error():
+    with pytest.raises(ValueError, match="at least two classes"):
+        prior_of(np.eye(4), np.zeros(4, dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"covariances": ("odd",)}, "covariances must name some of"),
+        ({"mean_sizes": ()}, "mean_sizes must be a tuple"),
+        ({"prior_scales": (0.0,)}, "prior_scales must be in"),
+        ({"n_ranked": 1.5}, "n_ranked must be in"),
+        ({"intercept": True}, "intercept must be in"),
+        ({"noise": float("nan")}, "noise must be in"),
+    ],
+)
+def test_constants_that_make_no_prior_are_an_error(change, found):
+    with pytest.raises(ValueError, match=found):
+        PriorFamily(**change)
