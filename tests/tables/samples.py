@@ -6,7 +6,7 @@ import numpy as np
 
 from pro2.tables.embeddings import EmbeddingTable
 
-SUFFIXES = [".arrow", ".feather", ".parquet", ".npz", ".npy", ".safetensors", ".csv"]
+SUFFIXES = [".arrow", ".feather", ".parquet", ".npz", ".npy", ".csv"]
 EXACT = [suffix for suffix in SUFFIXES if suffix not in (".npy", ".csv")]  # text forgets integer widths and provenance
 PROVENANCE = {"backbone": "toy", "layer": "penultimate", "preprocessing": {"size": 224}, "weights_digest": "sha256:0"}
 

@@ -31,10 +31,10 @@ def test_opening_reads_neither_rows_nor_columns(tmp_path: Path) -> None:
     opened = EmbeddingTable.open(make_table(n=1000).save(tmp_path / "t.arrow"))
     assert (opened.n_rows, opened.width) == (1000, 5)
     assert not {"embeddings", "ids", "rows"} & set(opened.__dict__)
-    assert not {"embeddings", "ids", "blocks"} & set(opened._content.__dict__)
-    assert not opened._content._cache
+    assert not {"embeddings", "ids", "_pieces"} & set(opened.__dict__)
+    assert not opened._read
     opened.column("y")
-    assert list(opened._content._cache) == ["y"]
+    assert list(opened._read) == ["y"]
 
 
 def test_batches_cover_all_rows_in_order_across_record_batches(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_batches_cover_all_rows_in_order_across_record_batches(tmp_path: Path) -
     assert all(len(X) <= 5 for X, _ in seen)
     assert [row for _, span in seen for row in range(span.start, span.stop)] == list(range(25))
     np.testing.assert_array_equal(np.concatenate([X for X, _ in seen]), table.embeddings)
-    assert "embeddings" not in many._content.__dict__  # streaming never joined the blocks
+    assert "embeddings" not in many.__dict__  # streaming never joined the blocks
     rows = [24, 0, 7, 6, 13, 7]
     np.testing.assert_array_equal(many.take(rows).embeddings, table.embeddings[rows])
     assert many.verify() == table.digest
@@ -80,8 +80,25 @@ def test_foreign_arrow_types(tmp_path: Path) -> None:
         assert opened.verify() == opened.digest
 
 
+def test_parquet_streams_in_batches_and_is_kept_only_as_a_whole(tmp_path: Path) -> None:
+    table = make_table(n=25)
+    wide = pa.table({"id": table.ids, **{f"e{j}": table.embeddings[:, j] for j in range(5)}})
+    pyarrow.parquet.write_table(wide, tmp_path / "wide.parquet", row_group_size=9)
+    for path in (table.save(tmp_path / "t.parquet"), tmp_path / "wide.parquet"):
+        opened = EmbeddingTable.open(path)
+        batches = [X for X, _ in opened.iter_batches(4)]
+        assert max(map(len, batches)) <= 4
+        np.testing.assert_array_equal(np.concatenate(batches), table.embeddings)
+        opened.verify()
+        assert "_pieces" not in opened.__dict__
+        np.testing.assert_array_equal(opened.embeddings, table.embeddings)
+
+
 def test_missing_or_ragged_embeddings_are_refused(tmp_path: Path) -> None:
-    for rows, message in (([[1.0], None], "1 rows of 'e'"), ([[1.0], [1.0, 2.0]], "1 to 2 values")):
+    for rows, message in (
+        ([[1.0], None], "'e' has no value in row 1"),
+        ([[1.0], [1.0, 2.0]], "2 values in row 1, 1 in"),
+    ):
         pyarrow.parquet.write_table(pa.table({"e": pa.array(rows, pa.list_(pa.float32()))}), tmp_path / "t.parquet")
         with pytest.raises(ValueError, match=message):
-            EmbeddingTable.open(tmp_path / "t.parquet")
+            EmbeddingTable.open(tmp_path / "t.parquet").verify()

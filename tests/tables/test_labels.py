@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from pro2.tables.columns import labelled, like_classes
 from pro2.tables.csv_files import read_labels
 from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.labels import labelled, like_classes
 
 
 def table(values: Any) -> EmbeddingTable:
@@ -42,29 +40,14 @@ def test_every_way_to_say_nothing(values: Any, labels: list[Any], kind: str) -> 
     assert mask.tolist() == [True, False, False, False, True]
 
 
-@given(st.lists(st.none() | st.text(max_size=3)))
-def test_mask_and_labels_agree(values: list[str | None]) -> None:
-    found, mask = labelled(table(values).column("y"))
-    assert found.tolist() == [value for value in values if value]
-    assert mask.tolist() == [bool(value) for value in values]
-
-
-def test_a_column_without_gaps_is_left_alone() -> None:
-    for values in ([0.0, 1.0], [0, 1], ["a", "b"], [True, False]):
-        found, mask = labelled(table(values).column("y"))
-        assert found.tolist() == values
-        assert found.dtype.kind == table(values).column("y").dtype.kind
-        assert mask.all()
-
-
 def test_files_are_read_by_id(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,label\nr2,cat\nr0,\nr3,dog\n", encoding="utf-8")
     (tmp_path / "b.csv").write_text("time,label,id\n1,bird,r0\n", encoding="utf-8")
     ids, labels = read_labels([tmp_path / "a.csv", tmp_path / "b.csv"])
     assert dict(zip(ids, labels)) == {"r2": "cat", "r3": "dog", "r0": "bird"}
     pool = table([0, 0, 0, 0, 0])
-    assert pool.spread(ids, labels).tolist() == ["bird", None, "cat", "dog", None]
-    assert pool.where("id != 'r2'").spread(ids, labels).tolist() == ["bird", None, "dog", None]
+    assert pool.align(ids, labels).tolist() == ["bird", None, "cat", "dog", None]
+    assert pool.where("id != 'r2'").align(ids, labels).tolist() == ["bird", None, "dog", None]
 
 
 def test_the_label_column_is_named_or_the_only_one(tmp_path: Path) -> None:
@@ -81,8 +64,8 @@ def test_the_label_column_is_named_or_the_only_one(tmp_path: Path) -> None:
     [
         ("id,label\nr0,a\nr0,b\n", "repeats 1 id.*'r0' 2 times"),
         ("name,label\nr0,a\n", "no column 'id'; its columns are name, label"),
-        ("id,x,y\nr0,a,b\n", "no label column 'label'; beside the ids it has x, y"),
-        ("id\nr0\n", "beside the ids it has none"),
+        ("id,x,y\nr0,a,b\n", "no label column 'label'; besides the ids it has x, y"),
+        ("id\nr0\n", "besides the ids it has none"),
     ],
 )
 def test_wrong_files_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -98,7 +81,7 @@ def test_one_id_in_two_files_and_an_id_from_elsewhere_are_refused(tmp_path: Path
     with pytest.raises(ValueError, match=r"a\.csv and .*b\.csv repeats 1 id"):
         read_labels([tmp_path / "a.csv", tmp_path / "b.csv"])
     with pytest.raises(ValueError, match=r"1 of 2 ids are not in this table, e\.g\. 'x\.jpg'; its first is 'r0'"):
-        table([0, 0]).spread(["r0", "x.jpg"], ["cat", "dog"])
+        table([0, 0]).align(["r0", "x.jpg"], ["cat", "dog"])
 
 
 def test_labels_take_the_type_of_the_classes() -> None:

@@ -1,1 +1,59 @@
-"""Tables of embeddings, the files and frames they come from, and the few-shot problems drawn from them."""
+"""Embedding tables: files of six formats, data frames, row filters and draws of few labels; and their one error.
+
+Read `embeddings` (the table), then `arrow` (where columns come from); `arrays` and `csv_files` are the other formats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+FREE = 1 << 30  # bytes that any array may take, however small its file
+EXPANSION = 64  # beyond that, at most this many times the size of the file it is packed in
+
+
+class TableError(ValueError):
+    """A table, or a file of one, that cannot be used; the message names it and the way out."""
+
+
+def damaged(origin: object, reason: object) -> TableError:
+    """The one message for a file whose content is not what was written."""
+    return TableError(f"{origin} is damaged ({reason}); restore it from a copy, or make it again with what wrote it")
+
+
+@contextlib.contextmanager
+def reading(origin: object) -> Iterator[None]:
+    """Turn whatever a library raises on the bytes of a file into one error with the name of the file.
+
+    Damaged bytes reach every corner of zipfile, NumPy, Arrow and JSON: no list of what they may raise is complete.
+    """
+    try:
+        yield
+    except (ImportError, FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except TableError as error:
+        if str(origin) in str(error):
+            raise
+        raise TableError(f"{origin}: {error}") from error
+    except MemoryError as error:
+        raise TableError(
+            f"{origin} asks for more memory than there is; it is damaged, or larger than this machine can read"
+        ) from error
+    except Exception as error:
+        raise damaged(origin, first_line(error)) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, without the pages of context that some libraries add."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def check_size(path: Path, name: str, declared: int) -> None:
+    """Refuse an array that a file declares far larger than its bytes explain, before anything is allocated."""
+    limit = max(FREE, EXPANSION * path.stat().st_size)
+    if declared > limit:
+        raise TableError(
+            f"{name!r} in {path} would unpack to {declared:,} bytes from a file of {path.stat().st_size:,}; the limit "
+            f"is {limit:,} ({EXPANSION} times the file, at least 1 GiB). If that is meant, save it without compression"
+        )

@@ -6,24 +6,24 @@ import json
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pro2.tables.columns import bytes_text, filled, text_bytes, unfilled
-from pro2.tables.content import Content, as_embeddings, ready
+from pro2.tables import TableError, check_size, damaged
+from pro2.tables.arrow import META, Source, in_memory, to_arrow
+from pro2.tables.columns import choose, column_name, filled, to_json
 from pro2.tables.csv_files import read_columns
-from pro2.tables.digest import stored, to_json
-from pro2.tables.errors import TableError, check_size, damaged
-from pro2.tables.layout import ID_NAMES, choose
-from pro2.tables.rows import Rows
 
-_META = "pro2"
-_TEXT = np.dtype(object)  # stands for text until it is read
+if TYPE_CHECKING:
+    from pro2.tables.embeddings import EmbeddingTable
+
 _FIXED_WIDTH = 1 << 26  # bytes of text that .npz stores as NumPy's own fixed-width text; more goes as UTF-8
 _SAFETENSORS = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"} | {
     f"{kind}{8 * size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)
@@ -31,77 +31,99 @@ _SAFETENSORS = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"} | {
 
 
 class Entry(NamedTuple):
-    """One array of a file, before it is read; `kind` is what the file calls its type when NumPy has none."""
+    """One array of a file, before it is read; no dtype where NumPy has no such type."""
 
     shape: tuple[int, ...]
     dtype: np.dtype | None
-    load: Callable[[], np.ndarray]
+    load: Callable[[], Any]
     kind: str = ""
 
     def __str__(self) -> str:
         return f"{self.dtype or self.kind}{list(self.shape)}"
 
 
-def _content(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str | None, path: Path) -> Content:
-    found = ", ".join(f"{name} {entry}" for name, entry in entries.items())
-    matrices = [
-        name for name, e in entries.items() if len(e.shape) == 2 and e.dtype is not None and e.dtype.kind == "f"
-    ]
+def _source(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str | None, path: Path) -> Source:
+    """The columns of a table: the embedding, and every array with a value for each of its rows."""
+    contents = ", ".join(f"{name} {entry}" for name, entry in entries.items())
+    lists = [name for name, e in entries.items() if len(e.shape) == 2 and e.dtype is not None and e.dtype.kind == "f"]
     if meta and embedding is None:
         embedding = "embeddings"
-    (name,) = choose(matrices, {}, embedding, found, path)
-    matrix = entries.pop(name)
-    ids = next((entries.pop(key) for key in ID_NAMES if key in entries), None)
-    columns, skipped = _columns(entries, matrix.shape[0], bool(meta))
-    return Content(
-        (matrix.shape[0], matrix.shape[1]),
-        np.dtype(matrix.dtype).newbyteorder("="),
-        lambda: [as_embeddings(matrix.load())],
-        lambda: None if ids is None else ids.load(),
-        columns,
-        *stored(meta, path),
-        skipped,
-        str(path),
-    )
-
-
-def _columns(
-    entries: dict[str, Entry], n_rows: int, ours: bool
-) -> tuple[dict[str, Callable[[], np.ndarray]], dict[str, str]]:
-    """One column per array of matching length; `attributes` with `attribute_names` becomes one column per name."""
-    columns: dict[str, Callable[[], np.ndarray]] = {}
-    skipped: dict[str, str] = {}
-    naming = {} if ours else {name: key for name in entries if (key := _names_key(name, entries)) is not None}
-    for name, entry in entries.items():
-        if name in naming:
-            names = entries[naming[name]].load().tolist()
-            columns |= {str(each): partial(_nth, entry, i) for i, each in enumerate(names)}
-        elif entry.dtype is None or entry.dtype.kind not in "biufUSO":
+    matrix = entries.pop(choose(dict.fromkeys(lists, "list"), embedding, contents, path)[0])
+    n_rows, columns, skipped = matrix.shape[0], {"embedding": matrix}, {}
+    for name, entry in (_joined(entries) if meta else _attributes(entries)).items():
+        if entry.dtype is None or entry.dtype.kind not in "biufUSO" or entry.dtype == np.longdouble:
             skipped[name] = f"its type {entry.dtype or entry.kind} is not bool, integer, float or text"
-        elif ours or (len(entry.shape) in (1, 2) and entry.shape[0] == n_rows and name not in naming.values()):
-            columns[name] = entry.load
+        elif meta or (len(entry.shape) in (1, 2) and entry.shape[0] == n_rows):
+            columns[column_name(name)] = entry
         else:
             skipped[name] = f"shape {entry.shape} is not one value for each of {n_rows} rows"
-    return columns, skipped
+
+    def load(names: list[str], rows: int | None) -> Iterator[pa.RecordBatch]:
+        arrays = [to_arrow(name, columns[name].load(), n_rows) for name in names]
+        yield pa.record_batch(arrays, names=names)
+
+    fields = []
+    for name, (shape, dtype, *_) in columns.items():
+        kind = pa.string() if dtype is None or dtype.kind in "USO" else pa.from_numpy_dtype(dtype.newbyteorder("="))
+        fields.append((name, pa.list_(kind, shape[1]) if len(shape) == 2 else kind))
+    schema = pa.schema(fields, {META: to_json(meta)} if meta else None)
+    return Source(schema, n_rows, load, str(path), keep=True, skipped=skipped)
 
 
-def _nth(entry: Entry, i: int) -> np.ndarray:
-    return entry.load()[:, i]
+def _attributes(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Arrays of a foreign file; `attributes` (n, k) with `attribute_names` (k,) are k columns with those names."""
+    found: dict[str, Entry] = {}
+    for name, entry in entries.items():
+        listed = entries.get(f"{name}_names", entries.get(f"{name.removesuffix('s')}_names"))
+        names = []
+        if listed is not None and len(entry.shape) == 2 and listed.shape == entry.shape[1:]:
+            names = [str(each) for each in listed.load().tolist()]
+        if names and len(set(names) - set(entries)) == len(names):
+            load = [partial(lambda entry, i: entry.load()[:, i], entry, i) for i in range(len(names))]
+            found |= {each: Entry(entry.shape[:1], entry.dtype, load[i]) for i, each in enumerate(names)}
+        else:
+            found[name] = entry
+    return found
 
 
-def _names_key(name: str, entries: Mapping[str, Entry]) -> str | None:
-    for key in (f"{name}_names", f"{name.removesuffix('s')}_names"):
-        names, shape = entries.get(key), entries[name].shape
-        if names is not None and len(shape) == 2 and names.shape == shape[1:]:
-            return key if len(set(map(str, names.load().tolist())) - set(entries)) == shape[1] else None
-    return None
+# ---- text and missing values in our own files: `name#offsets` and `name#utf8` for text, `name#missing` for a mask
+
+
+def _joined(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """One entry per column, in their order."""
+    joined: dict[str, Entry] = {}
+    for key, entry in entries.items():
+        name, mark, part = key.rpartition("#")
+        if mark and part == "offsets":
+            load = partial(_text, entry, entries[f"{name}#utf8"])
+            joined[name] = Entry((math.prod(entry.shape) - 1,), np.dtype(object), load)
+        elif not mark or part not in ("utf8", "missing"):
+            joined[key] = entry
+    for key, entry in entries.items():
+        if key.endswith("#missing"):
+            column = joined[key.removesuffix("#missing")]
+            joined[key.removesuffix("#missing")] = column._replace(load=partial(_with_nulls, column, entry))
+    return joined
+
+
+def _text(offsets: Entry, utf8: Entry) -> pa.Array:
+    starts = np.ascontiguousarray(offsets.load(), dtype=np.int64)
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(np.ascontiguousarray(utf8.load(), dtype=np.uint8))]
+    text = pa.Array.from_buffers(pa.large_string(), len(starts) - 1, buffers)
+    text.validate(full=True)
+    return text
+
+
+def _with_nulls(values: Entry, missing: Entry) -> pa.Array:
+    column = to_arrow("", values.load(), values.shape[0])
+    return pc.if_else(pa.array(missing.load()), pa.scalar(None, column.type), column)
 
 
 # ---- .npz
 
 
-def read_npz(path: Path, embedding: str | None) -> Content:
-    """Open an archive of arrays; sizes are compared with the file before anything is unpacked."""
+def read_npz(path: Path, embedding: str | None) -> Source:
+    """Columns of an archive of arrays; sizes are compared with the file before anything is unpacked."""
     if not zipfile.is_zipfile(path):
         raise damaged(path, "it is not a complete .npz archive")
     archive = zipfile.ZipFile(path)
@@ -110,48 +132,50 @@ def read_npz(path: Path, embedding: str | None) -> Content:
         raise damaged(path, "two of its arrays have one name")
     arrays = [info for info in members if info.filename.endswith(".npy")]
     entries = {info.filename.removesuffix(".npy"): _npz_entry(archive, info, path) for info in arrays}
-    meta = entries.pop(_META, None)
-    return _content(_join_text(entries), json.loads(str(meta.load())) if meta else {}, embedding, path)
+    meta = entries.pop(META.decode(), None)
+    return _source(entries, json.loads(str(meta.load())) if meta else {}, embedding, path)
 
 
 def _npz_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Entry:
-    with archive.open(info) as member:
-        shape, dtype = _npy_header(member)
+    with archive.open(info) as member, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a header that Python 2 wrote is read all the same
+        version = np.lib.format.read_magic(member)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, dtype = read(member)
         nbytes = math.prod(shape) * dtype.itemsize
         if min(shape, default=0) < 0 or (not dtype.hasobject and member.tell() + nbytes != info.file_size):
             raise damaged(path, f"{info.filename} does not have the size that it declares")
+    if dtype.hasobject and info.filename in ("id.npy", "ids.npy"):
+        raise TableError(
+            f"{info.filename} in {path} holds Python objects, which are never loaded; "
+            "save text as np.array(values, dtype=str)"
+        )
 
     def load() -> np.ndarray:
-        if dtype.hasobject:
-            raise TableError(
-                f"{info.filename} in {path} holds Python objects, which are never loaded; "
-                "save text as np.array(values, dtype=str)"
-            )
         check_size(path, info.filename, nbytes)
         with archive.open(info) as member:
             array = np.lib.format.read_array(member, allow_pickle=False)
             member.read(1)  # the end of the member: only there its checksum is compared
         return array
 
-    if dtype.hasobject and info.filename in ("id.npy", "ids.npy"):
-        load()
-    return Entry(shape, dtype if not dtype.hasobject else None, load, "Python objects")
+    return Entry(shape, None if dtype.hasobject else dtype, load, "Python objects")
 
 
-def _npy_header(file: Any) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a header that Python 2 wrote is read all the same
-        shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def write_npz(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_npz(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write the archive by hand and not with np.savez: any column name is possible, equal tables are equal files."""
-    arrays = {_META: np.array(to_json(dict(meta))), "embeddings": table.embeddings}
+    arrays = {META.decode(): np.array(to_json(dict(meta))), "embeddings": table.embeddings}
     for name, values in {"id": table.ids, **table.columns}.items():
-        arrays |= _parts(name, values, _FIXED_WIDTH)
+        full, missing = filled(values)
+        longest = max(map(len, full.tolist()), default=0) if full.dtype.kind == "O" else 0
+        if full.dtype.kind != "O":
+            arrays[name] = full
+        elif 4 * len(full) * longest <= _FIXED_WIDTH and not any(text.endswith("\0") for text in full.tolist()):
+            arrays[name] = full.astype(str)
+        else:
+            _, offsets, utf8 = pa.array(full, pa.large_string()).buffers()
+            arrays[f"{name}#offsets"] = np.frombuffer(offsets, np.int64)[: len(full) + 1]
+            arrays[f"{name}#utf8"] = np.frombuffer(utf8, np.uint8)
+        arrays |= {} if missing is None else {f"{name}#missing": missing}
     with zipfile.ZipFile(file, "w") as archive:
         for name, values in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
@@ -162,85 +186,32 @@ def write_npz(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
 # ---- .safetensors
 
 
-def read_safetensors(path: Path, embedding: str | None) -> Content:
-    """Open a safetensors file; it is mapped, and a tensor is copied out when it is asked for."""
+def read_safetensors(path: Path, embedding: str | None) -> Source:
+    """Columns of a safetensors file; it is mapped, and a tensor is copied out when it is asked for."""
     from safetensors import safe_open
 
     file = safe_open(path, framework="np")
-    meta = json.loads((file.metadata() or {}).get(_META, "{}"))
-    entries = _join_text({name: _tensor_entry(file, name) for name in file.keys()})  # noqa: SIM118 - not a mapping
-    ordered = {name: entries[name] for name in meta.get("columns", []) if name in entries}
-    return _content(ordered | entries, meta, embedding, path)  # safetensors sorts its tensors
+    meta = json.loads((file.metadata() or {}).get(META.decode(), "{}"))
+    entries = {}
+    for name in file.keys():  # noqa: SIM118 - not a mapping
+        part = file.get_slice(name)
+        kind = part.get_dtype()
+        dtype = np.dtype(_SAFETENSORS[kind]) if kind in _SAFETENSORS else None
+        entries[name] = Entry(tuple(part.get_shape()), dtype, partial(file.get_tensor, name), kind)
+    # safetensors sorts its tensors; our description has the order of the columns
+    order = {name: i for i, name in enumerate(meta.get("columns", []))}
+    names = sorted(entries, key=lambda name: order.get(name.partition("#")[0], -1))
+    return _source({name: entries[name] for name in names}, meta, embedding, path)
 
 
-def _tensor_entry(file: Any, name: str) -> Entry:
-    part = file.get_slice(name)
-    kind = part.get_dtype()
-    dtype = np.dtype(_SAFETENSORS[kind]) if kind in _SAFETENSORS else None
-    return Entry(tuple(part.get_shape()), dtype, partial(file.get_tensor, name), kind)
+# ---- .npy, with its columns in a CSV file of the same name
 
 
-def write_safetensors(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    """Write text as UTF-8 with offsets; one metadata entry, because several come in no fixed order."""
-    from safetensors.numpy import save
-
-    tensors: dict[str, np.ndarray] = {"embeddings": np.ascontiguousarray(table.embeddings)}
-    for name, values in {"id": table.ids, **table.columns}.items():
-        tensors |= {key: np.ascontiguousarray(part) for key, part in _parts(name, values).items()}
-    file.write(save(tensors, metadata={_META: to_json({**meta, "columns": list(table.columns)})}))
-
-
-# ---- text and missing values in files that know only arrays
-
-
-def _parts(name: str, values: np.ndarray, fixed_width: int = -1) -> dict[str, np.ndarray]:
-    """A column as plain arrays: `name`, or `name#offsets` and `name#utf8` for text; `name#missing` for its gaps."""
-    values, missing = filled(values)
-    gaps = {} if missing is None else {f"{name}#missing": missing}
-    if values.dtype.kind != "O":
-        return {name: values, **gaps}
-    longest = max(map(len, values.tolist()), default=0)
-    if 4 * len(values) * longest <= fixed_width and not any(text.endswith("\0") for text in values.tolist()):
-        return {name: values.astype(str), **gaps}
-    offsets, utf8 = text_bytes(values)
-    return {f"{name}#offsets": offsets, f"{name}#utf8": utf8, **gaps}
-
-
-def _join_text(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Inverse of `_parts` for all columns of a file, in their order."""
-    texts = {name for key in entries if (name := key.removesuffix("#offsets")) != key and f"{name}#utf8" in entries}
-    joined: dict[str, Entry] = {}
-    for key, entry in entries.items():
-        name, _, part = key.rpartition("#")
-        if name not in texts or part not in ("offsets", "utf8"):
-            joined[key] = entry
-        elif part == "offsets":
-            utf8 = entries[f"{name}#utf8"]
-            joined[name] = Entry((math.prod(entry.shape) - 1,), _TEXT, partial(_text, entry, utf8))
-    for name in [key.removesuffix("#missing") for key in entries if key.endswith("#missing")]:
-        if name in joined:
-            joined[name] = joined[name]._replace(load=partial(_gaps, joined[name], joined.pop(f"{name}#missing")))
-    return joined
-
-
-def _text(offsets: Entry, utf8: Entry) -> np.ndarray:
-    return bytes_text(offsets.load(), utf8.load())
-
-
-def _gaps(values: Entry, missing: Entry) -> np.ndarray:
-    if values.shape != missing.shape:
-        raise ValueError(f"gaps of shape {missing.shape} in a column of shape {values.shape}")
-    return unfilled(values.load(), missing.load())
-
-
-# ---- .npy, with its columns in a CSV file beside it
-
-
-def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None) -> Content:
-    """Map the matrix; the columns are given, or in the CSV file of the same name."""
+def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None) -> Source:
+    """The mapped matrix; its columns are given, or in the CSV file of the same name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as above
-        X = np.lib.format.open_memmap(path, mode="r")
+        X = np.asarray(np.lib.format.open_memmap(path, mode="r"))
     if X.ndim != 2 or X.dtype.kind != "f":
         raise TableError(f"{path} holds {X.dtype}{list(X.shape)}; expected a floating (rows, width) matrix")
     if columns is None and path.with_suffix(".csv").is_file():
@@ -249,12 +220,4 @@ def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None
     for name, values in loaded.items():
         if len(values) != len(X):
             raise TableError(f"column {name!r} has {len(values)} rows, {path} has {len(X)}; they must be the same rows")
-    ids = next((loaded.pop(key) for key in ID_NAMES if key in loaded), None)
-    parts = {name: ready(values) for name, values in loaded.items()}
-    matrix = np.asarray(X)
-    return Content(matrix.shape, matrix.dtype, lambda: [as_embeddings(matrix)], lambda: ids, parts, origin=str(path))
-
-
-def write_npy(table: Rows, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    """Write the bare matrix; the columns are another file."""
-    np.save(file, table.embeddings, allow_pickle=False)
+    return in_memory(X, loaded, str(path))

@@ -1,20 +1,26 @@
-"""Typed columns: numbers and flags as arrays, text as objects. A missing value is NaN among numbers, None elsewhere.
+"""Columns as NumPy arrays: missing values, labels, row numbers, and which columns are the embedding.
 
-Text is never made fixed-width: one long caption would make every row as long. Integers with gaps are floats as long as
-that is exact, as in pandas; larger ones, and flags with gaps, are objects.
+A missing value is NaN among numbers and None elsewhere. Text is never made fixed-width, because one long caption would
+make every row as long. Integers with missing values are floats as long as that is exact, as in pandas; larger ones, and
+booleans with missing values, are objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
 
-from pro2.tables.errors import TableError
+from pro2.tables import TableError
 
-_NOT_A_VALUE = ("NAType", "NaTType")  # of pandas, by name: pandas need not be there
+ID_NAMES = ("id", "ids")
+RESERVED = ("embedding", "embeddings", "pro2")  # with "id", the names with a meaning in the files
+_NUMBERED = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -31,84 +37,14 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     return array
 
 
-def as_column(name: str, values: Any, n_rows: int) -> np.ndarray:
-    """Check one typed column: bool, integer, float or text; one value per row, or one short row of numbers."""
-    array = _as_array(values)
-    if array.dtype.kind in "OUST" and array.ndim == 1:
-        array = _as_objects(name, array)
-    if array.dtype.kind not in "biufO":
-        raise TableError(
-            f"column {name!r} has dtype {array.dtype}; a table holds bool, integer, float and text columns: "
-            "convert it first (dates: .astype(str))"
-        )
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.dtype.kind == "O"):
-        raise TableError(f"column {name!r} has shape {array.shape}; expected ({n_rows},) or a short numeric (n, k)")
-    if len(array) != n_rows:
-        raise TableError(f"column {name!r} has {len(array)} rows, the embeddings have {n_rows}; give one value per row")
-    return read_only(array.astype(array.dtype.newbyteorder("="), copy=False))
+def column_name(name: str) -> str:
+    """A foreign file may hold two embeddings; the one not chosen must not replace the other when saved."""
+    return f"{name}_column" if name in RESERVED else name
 
 
-def _as_array(values: Any) -> np.ndarray:
-    """An array; of objects from a list with text, all of which NumPy would make fixed-width text, NaN included."""
-    if not isinstance(values, Sequence) or not any(isinstance(value, str) for value in values):
-        return np.asarray(values)
-    return objects(values)
-
-
-def _as_objects(name: str, array: np.ndarray) -> np.ndarray:
-    """Text and None as they are; other objects as what they all are, or an error that names the odd one out."""
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
-    items = array.tolist()
-    if set(map(type, items)) <= {str, type(None)}:
-        return array.astype(object, copy=False)
-    items = [_plain(item) for item in items]
-    kinds = {type(item) for item in items} - {type(None)}
-    if kinds <= {str}:
-        return objects(items)
-    if kinds <= {int, float}:
-        return _numbers(name, items, float in kinds)
-    if kinds == {bool}:
-        return objects(items) if None in items else np.array(items, dtype=bool)
-    row, odd = next((row, item) for row, item in enumerate(items) if type(item) not in (str, type(None)))
-    raise TableError(
-        f"column {name!r} holds {odd!r} ({type(odd).__name__}) at row {row} beside values of another type; "
-        "give every row a value of one type (bool, integer, float or text), or none"
-    )
-
-
-def _numbers(name: str, items: list[Any], floating: bool) -> np.ndarray:
-    largest = max((item for item in items if item is not None), key=abs, default=0)
-    if floating or (None in items and abs(largest) <= 2**53):
-        return np.array([np.nan if item is None else item for item in items], dtype=np.float64)
-    if not -(2**63) <= largest < 2**63:
-        raise TableError(f"column {name!r} holds {largest}, which no 64-bit integer can be; give such codes as text")
-    return objects(items) if None in items else np.array(items, dtype=np.int64)
-
-
-def _plain(item: Any) -> Any:
-    """A Python value; None for whatever stands for no value."""
-    if type(item).__name__ in _NOT_A_VALUE or (isinstance(item, float) and item != item):
-        return None
-    if isinstance(item, np.generic):
-        return _plain(item.item())
-    return str(item) if isinstance(item, str) else item
-
-
-def as_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Ids as text; without any, the row numbers."""
-    if ids is None:
-        return read_only(objects(list(map(str, range(n_rows)))))
-    array = _as_array(ids)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuUSOT"):
-        raise TableError(f"ids must be a list of texts or integers, found shape {array.shape}, dtype {array.dtype}")
-    if len(array) != n_rows:
-        raise TableError(f"ids has {len(array)} entries, the embeddings have {n_rows} rows; give one id per row")
-    values = array.astype(object) if array.dtype.kind in "iu" else as_column("id", array, n_rows)
-    items = values.tolist()
-    if None in items:
-        raise TableError(f"row {items.index(None)} has no id; give every row one, or leave the ids out")
-    return read_only(objects(list(map(str, items))))
+def to_json(value: Any) -> str:
+    """JSON with sorted keys: equal contents give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def row_numbers(rows: Any, n_rows: int) -> np.ndarray:
@@ -125,20 +61,23 @@ def row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     return index
 
 
-def check_unique(ids: np.ndarray, what: str) -> None:
-    """Ids name rows: two rows under one name cannot be told apart."""
+def check_unique(ids: np.ndarray, origin: str) -> None:
+    """Ids name rows: two rows with the same name cannot be distinguished."""
     if len(set(ids.tolist())) == len(ids):
         return
     unique, counts = np.unique(ids, return_counts=True)
-    twice = unique[counts > 1]
+    repeated = unique[counts > 1]
     raise TableError(
-        f"{what} repeats {len(twice)} id(s), e.g. {str(twice[0])!r} {counts.max()} times; "
+        f"{origin} repeats {len(repeated)} id(s), e.g. {str(repeated[0])!r} {counts.max()} times; "
         "ids must be unique: give each row its own in a column called id, or drop the repeated rows"
     )
 
 
+# ---- missing values and labels
+
+
 def filled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """A column without gaps, and where they were: None when there are none."""
+    """A column with something in place of None, and the mask of those rows; no mask when there are none."""
     if values.dtype.kind != "O":
         return values, None
     items = values.tolist()
@@ -151,23 +90,116 @@ def filled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     return values, None
 
 
-def unfilled(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Inverse of `filled` for a column with gaps."""
-    return objects([None if gap else item for item, gap in zip(values.tolist(), missing.tolist())])
+def labelled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of the labelled rows, and the mask of those rows; None, NaN and empty text mean that a row has no label.
+
+    Integers that had become floats because of missing ones are integers again.
+    """
+    full, missing = filled(values)
+    mask = np.ones(len(values), dtype=bool) if missing is None else ~missing
+    if full.dtype.kind == "O":
+        mask &= full != ""
+    elif full.dtype.kind == "f":
+        mask &= ~np.isnan(full)
+    labels = full[mask]
+    if labels.dtype.kind == "f" and not mask.all() and all(label.is_integer() for label in labels.tolist()):
+        labels = labels.astype(np.int64)
+    return labels, mask
 
 
-def text_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Text as (offsets, UTF-8 bytes)."""
-    encoded = [value.encode() for value in values.tolist()]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(value) for value in encoded], out=offsets[1:])
-    return offsets, np.frombuffer(b"".join(encoded), dtype=np.uint8)
+def like_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Labels in the type of a model's classes: a text file cannot tell the text "1" from the number."""
+    by_text = {str(label): label for label in classes.tolist()}
+    texts = [str(label) for label in labels.tolist()]
+    if set(labels.tolist()) <= set(by_text.values()) or not set(texts) <= set(by_text):
+        return labels
+    return np.array([by_text[text] for text in texts], dtype=classes.dtype)
 
 
-def bytes_text(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """Inverse of `text_bytes`; offsets that would read a byte twice or not at all are refused."""
-    ends = offsets.tolist()
-    if ends[:1] != [0] or ends[-1] != data.size or any(b < a for a, b in pairwise(ends)):
-        raise ValueError("the offsets of a text column do not fit its bytes")
-    raw = data.tobytes()
-    return objects([raw[a:b].decode() for a, b in pairwise(ends)])
+# ---- which columns are the embedding
+
+
+def choose(kinds: Mapping[str, str], embedding: str | None, contents: str, origin: object) -> list[str]:
+    """Names of the one column of lists that is the embedding, or of one column per dimension in numerical order.
+
+    Parameters
+    ----------
+    kinds : mapping of column name to kind
+        ``"list"`` for a column with a row of floats per row, ``"float"``, ``"int"``, or anything else.
+    embedding : str or None
+        A name, or a pattern such as ``e*``. None: the only column of lists, or else the only run of float columns that
+        are numbered from 0 or 1.
+    contents : str
+        What the file holds, for the message.
+
+    Returns
+    -------
+    list of str
+        Numbered columns of other kinds are among them: a dimension with a word in one cell must be an error, and
+        not a narrower embedding. The caller names that cell.
+    """
+    lists = [name for name, kind in kinds.items() if kind == "list"]
+    runs = _runs(kinds)
+    candidates = ", ".join([*lists, *(f"{run[0]} to {run[-1]}" for run in runs)]) or "none"
+    if embedding is not None:
+        names = [embedding] if embedding in lists else _matching(kinds, embedding, origin)
+        if embedding not in lists and len(names) < 2:
+            raise TableError(
+                f"embedding={embedding!r} is neither a floating (rows, width) array nor a pattern of number columns, "
+                f"such as 'e*', in {origin}; candidates: {candidates}; it holds {contents}"
+            )
+        return names
+    if len(lists) == 1:
+        return lists
+    if not lists and len(runs) == 1:
+        return runs[0]
+    n = len(lists) + len(runs)
+    found = f"{n} candidates ({candidates})" if n else "none"
+    raise TableError(
+        f"expected one floating (rows, width) embedding in {origin}, found {found}; name it with embedding=NAME, or "
+        f"embedding='e*' for one column per dimension. The file holds {contents}"
+    )
+
+
+def _matching(kinds: Mapping[str, str], pattern: str, origin: object) -> list[str]:
+    if not re.search(r"[*?\[]", pattern):
+        return []
+    names = [name for name, kind in kinds.items() if kind != "list" and fnmatchcase(name, pattern)]
+    numbered = sorted((name for name in names if _NUMBERED.fullmatch(name)), key=natural)
+    others = [name for name in names if kinds[name] in ("float", "int") and name not in set(numbered)]
+    if numbered and others:
+        raise TableError(
+            f"embedding={pattern!r} also takes {others[0]!r} of {origin}, which is not numbered as {numbered[0]!r} to "
+            f"{numbered[-1]!r} are; use a narrower pattern, such as {numbered[0][:-1] + '[0-9]*'!r}"
+        )
+    return (numbered or others) if any(kinds[name] in ("float", "int") for name in names) else []
+
+
+def _runs(kinds: Mapping[str, str]) -> list[list[str]]:
+    """Columns that count from 0 or 1 after one prefix, e0, e1, e2, ..., with all float columns of that prefix."""
+    floats: dict[str, set[str]] = {}
+    for name, kind in kinds.items():
+        if kind == "float" and (numbered := _NUMBERED.fullmatch(name)):
+            floats.setdefault(numbered[1], set()).add(name)
+    runs = {}
+    for prefix, members in floats.items():
+        start = 0 if f"{prefix}0" in kinds else 1
+        run = list(takewhile(lambda name: kinds.get(name, "list") != "list", (f"{prefix}{i}" for i in count(start))))
+        if len(run) > 1 and members <= set(run):
+            runs[prefix] = run
+    # One float among other columns is an embedding with a damaged dimension only if nothing better is there.
+    return [run for prefix, run in runs.items() if len(floats[prefix]) > 1] or list(runs.values())
+
+
+def natural(name: str) -> list[Any]:
+    """Sort key for which e2 comes before e10, whatever the order in the file."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
+
+
+def dimension_names(width: int, taken: Sequence[str]) -> list[str]:
+    """Names for one column per dimension: e0, e1, ..."""
+    names = [f"e{i}" for i in range(width)]
+    clash = sorted(set(names) & set(taken))
+    if clash:
+        raise TableError(f"column {clash[0]!r} has the name of a dimension of the embedding; rename it first")
+    return names
