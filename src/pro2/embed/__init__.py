@@ -1,24 +1,21 @@
-"""From images to embeddings: the only room that imports a deep-learning runtime."""
+"""From images and texts to embeddings: the only package that imports a deep-learning runtime."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-_NAMES = {
-    "Preprocessing": "pro2.embed.spec",
-    "Spec": "pro2.embed.spec",
-    "create_backbone": "pro2.embed.registry",
-    "list_backbones": "pro2.embed.registry",
-    "register_backbone": "pro2.embed.registry",
-    "CallableBackbone": "pro2.embed.callable",
-    "open_images": "pro2.embed.lists",
+_LAZY = {
+    **dict.fromkeys(("Preprocessing", "Spec"), "spec"),
+    **dict.fromkeys(("open_images", "open_texts"), "sources"),
+    **dict.fromkeys(("CallableBackbone", "TextBackbone", "register_backbone"), "registry"),
+    **dict.fromkeys(("create_backbone", "list_backbones"), "registry"),
 }
 
-__all__ = sorted(_NAMES)
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
+    if name not in _LAZY:
         raise AttributeError(f"module 'pro2.embed' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_NAMES[name]), name)
+    return getattr(importlib.import_module(f"pro2.embed.{_LAZY[name]}"), name)

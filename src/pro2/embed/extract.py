@@ -1,66 +1,53 @@
-"""Images or texts x backbone -> embedding table: resumable, byte-identical after any interruption."""
+"""Rows x backbone -> embedding table: resumable, and byte-identical after any interruption.
+
+`table.arrow` grows in the folder `table.arrow.parts`, one Arrow file per finished shard. Each is written atomically:
+a kill at any moment loses only the shards in progress. Each is named by a digest of all that its content depends on: it
+is never used for other images, weights or settings. A lock keeps a second process out.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import dataclasses
+import glob
+import hashlib
 import io
+import json
 import os
-import time
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
-from pro2.atomic import atomic_write, check_target, discard_stale
+from pro2.atomic import FULL, atomic_write, check_target
+from pro2.embed.engines import Batching, Engine, Shard, embed_shards
 from pro2.embed.images import MAX_PIXELS
-from pro2.embed.parts import RULES, Parts, Shard, changed_entries, locked
-from pro2.embed.pipeline import Plan, embed_shards
-from pro2.embed.sources import Images, list_digest
+from pro2.embed.sources import Rows
 from pro2.embed.spec import Backbone, check_choice
-from pro2.embed.text import TextRows
 from pro2.tables.csv_files import MAX_NUMBERS
-from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.formats import WRITERS
+from pro2.tables.embeddings import WRITERS, EmbeddingTable
 
-Engine = Callable[[Images, Backbone, Plan, list[int]], Iterator[Shard]]
+Progress = Callable[[int, int], object]
 _SHARD_BATCHES = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a run is: rows done, rows in all, rows that an earlier run had done, seconds since this one began."""
-
-    done: int
-    total: int
-    resumed: int
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Rows per second in this run."""
-        return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
-
-
-Tell = Callable[[Progress], None]
-Markers = dict[int, dict[str, Any]]  # of finished shards, by number
-
-
-@dataclasses.dataclass(frozen=True)
 class Extraction:
-    """What a run left behind: the table's file, its rows, and the rows left out with the reason for each."""
+    """The table's file, its number of rows, the rows left out with reasons, and how many rows earlier runs had done."""
 
     path: Path
     n_rows: int
     skipped: dict[str, str]
-    resumed: int
+    resumed: int = 0
     was_complete: bool = False
 
 
 def extract(
-    images: Images,
+    rows: Rows,
     backbone: Backbone,
     out: str | os.PathLike[str],
     *,
@@ -70,18 +57,18 @@ def extract(
     max_pixels: int = MAX_PIXELS,
     force: bool = False,
     engine: Engine = embed_shards,
-    progress: Tell | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Extraction:
     """Embed every image or text and write one table.
 
-    Finished shards are kept in `<out>.parts`; the same call after a kill, a full disk or an error goes on from there
-    and the result is byte-identical to an undisturbed run. A finished table of the same images, backbone and
+    Finished shards are kept in `<out>.parts`; the same call after a kill, a full disk or an error continues from there,
+    and the result is byte-identical to that of an undisturbed run. A finished table of the same rows, backbone and
     settings is left alone.
 
     Parameters
     ----------
-    images : Images
-        From `open_images`, or the texts of `open_texts`.
+    rows : Rows
+        From `open_images` or `open_texts`.
     backbone : Backbone
         From `create_backbone`.
     out : path
@@ -95,192 +82,231 @@ def extract(
     max_pixels : int
         Larger images are refused before they are decoded.
     force : bool
-        Replace an existing table, and discard unfinished work of a different run.
+        Replace an existing table.
     engine : callable
-        What computes shards: this process by default, or `ray_engine.ray_shards`.
+        What computes shards: this process by default, or `engines.ray_shards`.
     progress : callable, optional
-        Called with a `Progress` after each shard.
+        Called with the numbers of finished rows and of all rows, at the start and after each shard.
     """
-    _check_kind(images, backbone)
-    plan = _plan(len(images), backbone, dtype, batch_size, on_error, max_pixels)
-    job = _job(images, backbone, plan)
+    if rows.kind != f"{backbone.spec.takes}s":
+        advice = "choose a text encoder such as minilm" if rows.kind == "texts" else "choose one for images"
+        raise ValueError(
+            f"backbone {backbone.spec.name} takes {backbone.spec.takes}s, the rows are {rows.kind}; {advice}"
+        )
+    check_choice("dtype", dtype, "float32", "float16")
+    check_choice("on_error", on_error, "stop", "skip")
+    for name, value in (("batch_size", batch_size), ("max_pixels", max_pixels)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, found {value}")
+    if len(rows) == 0:
+        raise ValueError("the list is empty; there is nothing to embed")
+    size = batch_size or int(getattr(backbone, "batch_size", 256 if backbone.engine.endswith("cuda") else 32))
+    batching = Batching(len(rows), size, size * _SHARD_BATCHES, dtype, on_error, max_pixels)
     path = Path(out)
-    check_out(path, plan.n_rows * backbone.spec.width)
-    complete = _complete(path, job, force, kind_of(images))
-    folder = path.with_name(path.name + ".parts")
-    if complete and not folder.exists():
+    check_out(path, len(rows) * backbone.spec.width)
+    run = _Run(path, rows, backbone, batching)
+    complete = run.completed(force)
+    if complete and not run.folder.exists():
         return complete
-    with locked(folder):
-        discard_stale(path)
-        parts = Parts(folder, job, dtype, plan.n_rows)
-        # another process may have finished while we came for the lock
-        complete = complete or _complete(path, job, force, kind_of(images))
-        if complete is None:
-            parts.begin(force)
-            markers, resumed = _run(parts, images, backbone, plan, engine, progress)
-            complete = dataclasses.replace(_finish(parts, markers, images, backbone, path, force), resumed=resumed)
-        parts.remove()
+    with _exclusive(run.folder), _disk_full_explained(run.folder):
+        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed while it saved
+            stale.unlink(missing_ok=True)
+        # Another process may have finished before this one got the lock.
+        complete = complete or run.completed(force) or run.finish(*run.compute(engine, progress), force)
+        shutil.rmtree(run.folder, ignore_errors=True)
     return complete
 
 
-def _check_kind(images: Images, backbone: Backbone) -> None:
-    found, taken = kind_of(images), f"{backbone.spec.takes}s"
-    if found != taken:
-        advice = "choose a text encoder such as minilm" if found == "texts" else "choose one for images"
-        raise ValueError(f"backbone {backbone.spec.name} takes {taken}, the rows are {found}; {advice}")
-
-
-def kind_of(images: Images) -> str:
-    """What the rows are, in a word for messages."""
-    return "texts" if isinstance(images, TextRows) else "images"
-
-
-def _plan(n_rows: int, backbone: Backbone, dtype: str, batch_size: int | None, on_error: str, max_pixels: int) -> Plan:
-    check_choice("dtype", dtype, ("float32", "float16"))
-    check_choice("on_error", on_error, ("stop", "skip"))
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, found {batch_size}")
-    if max_pixels < 1:
-        raise ValueError(f"max_pixels must be at least 1, found {max_pixels}")
-    if n_rows == 0:
-        raise ValueError("the list is empty; there is nothing to embed")
-    usual = getattr(backbone, "batch_size", 256 if backbone.engine.endswith("cuda") else 32)
-    size = batch_size or usual
-    return Plan(n_rows, size, size * _SHARD_BATCHES, dtype, on_error, max_pixels)
-
-
 def check_out(path: Path, numbers: int = 0) -> None:
-    """What cannot be written at the end is said before the work begins."""
+    """Refuse an output that could not be written at the end, before the work begins."""
     if path.suffix.lower() == ".csv" and numbers > MAX_NUMBERS:
         raise ValueError(
             f"cannot write {path}: {numbers:,} numbers are more than the {MAX_NUMBERS:,} that a .csv file may hold; "
             "choose .arrow or .parquet"
         )
     if path.suffix.lower() not in WRITERS:
-        known = ", ".join(sorted(WRITERS))
-        raise ValueError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {known}")
+        raise ValueError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {', '.join(sorted(WRITERS))}")
     if path.exists():
         check_target(path, force=True)
 
 
-def _job(images: Images, backbone: Backbone, plan: Plan) -> dict[str, Any]:
-    """Everything a row's bits depend on; any difference makes a different job, and jobs never share rows."""
-    return {
-        "format": 1,
-        "image_list": list_digest(images),
-        "image_files": list_digest(images, stamps=True),
-        "backbone": backbone.spec.facts(),
-        "weights": backbone.weights,
-        "engine": backbone.engine,
-        **{name: value for name, value in dataclasses.asdict(plan).items() if name != "n_rows"},
-    }
+class _Run:
+    """One run: its inputs, and the folder of its finished shards."""
 
+    def __init__(self, path: Path, rows: Rows, backbone: Backbone, batching: Batching) -> None:
+        self.path, self.folder = path, path.with_name(path.name + ".parts")
+        self.rows, self.backbone, self.batching = rows, backbone, batching
+        self.description = backbone.spec.metadata()
+        settings: list[Any] = [self.description, backbone.weights, backbone.engine]
+        settings += [batching.batch_size, batching.shard_rows, batching.dtype]
+        # One digest per shard of everything that its embeddings depend on, and one for all of them. A result with
+        # skipped rows has another key, because which rows are skipped depends on the limit of pixels as well.
+        keys = [_digest(settings, rows, batching.rows(index)) for index in range(batching.n_shards)]
+        self.shard_keys = [(key, f"{key}.{batching.max_pixels}") for key in keys]
+        key = hashlib.sha256("".join(keys).encode()).hexdigest()
+        self.table_keys = key, f"{key}.{batching.max_pixels}"
+        self.usable = slice(2 if batching.on_error == "skip" else 1)  # which of both keys this run accepts
 
-def _complete(path: Path, job: dict[str, Any], force: bool, kind: str) -> Extraction | None:
-    """The finished table of this very job, if it is there; any other file in its place is an error."""
-    if not path.exists():
+    def completed(self, force: bool) -> Extraction | None:
+        """Return the finished table of this run if it exists; any other file in its place is an error."""
+        if not self.path.exists():
+            return None
+        with contextlib.suppress(ValueError):
+            table = EmbeddingTable.open(self.path)
+            if str(table.provenance.get("run")) in self.table_keys[self.usable]:
+                return Extraction(self.path, table.n_rows, _read_skipped(self.path), was_complete=True)
+        if not force:
+            raise ValueError(
+                f"{self.path} exists and was made from other {self.rows.kind}, another backbone or other settings; "
+                "choose another output, or replace it with force=True"
+            )
         return None
-    with contextlib.suppress(ValueError):
-        table = EmbeddingTable.open(path)
-        earlier = table.provenance.get("job")
-        rules = frozenset() if table.provenance.get("n_skipped") else RULES  # where no row was left out, any rules do
-        if isinstance(earlier, dict) and not changed_entries(earlier, job, rules):
-            return Extraction(path, table.n_rows, _read_skipped(path), 0, was_complete=True)
-    if not force:
-        raise ValueError(
-            f"{path} exists and was made from other {kind}, another backbone or other settings; choose another "
-            "output, or replace it with force=True"
-        )
-    return None
+
+    def compute(self, engine: Engine, progress: Progress) -> tuple[list[Path], dict[int, str], int]:
+        """Compute the missing shards; return all shard files in order, the skipped rows, and the rows done earlier."""
+        n_rows, batching = len(self.rows), self.batching
+        _write(self.folder / "job.json", json.dumps({"backbone": self.description["name"], "rows": n_rows}).encode())
+        files: dict[int, Path] = {}
+        skipped: dict[int, str] = {}
+        stored = {path.name.rpartition("-")[0]: path for path in self.folder.glob("shard-*.arrow")}
+        for index, keys in enumerate(self.shard_keys):
+            for name in (f"shard-{index:06d}-{key}" for key in keys[self.usable]):
+                with contextlib.suppress(KeyError, ValueError):  # missing, or damaged: it is computed again
+                    skipped |= read_shard(stored[name]).skipped
+                    files[index] = stored[name]
+        done = resumed = sum(len(batching.rows(index)) for index in files)
+        progress(done, n_rows)
+        missing = [index for index in range(batching.n_shards) if index not in files]
+        for shard in engine(self.rows, self.backbone, batching, missing):
+            files[shard.index] = write_shard(self.folder, shard, self.shard_keys[shard.index][bool(shard.skipped)])
+            skipped |= shard.skipped
+            done += len(batching.rows(shard.index))
+            progress(done, n_rows)
+        return [files[index] for index in sorted(files)], dict(sorted(skipped.items())), resumed
+
+    def finish(self, files: list[Path], skipped: dict[int, str], resumed: int, force: bool) -> Extraction:
+        """Write the list of skipped rows, then the table; each appears complete or not at all."""
+        rows, path, description = self.rows, self.path, self.description
+        kept = np.asarray([row not in skipped for row in range(len(rows))])
+        if not kept.any():
+            raise ValueError(
+                f"none of the {len(rows)} {rows.kind} could be embedded, e.g. {rows.location(0)}: {skipped[0]}"
+            )
+        raw = self.folder / "rows.raw"
+        # The embeddings may not fit into memory; in a writable memory map, a full disk would end the process.
+        with raw.open("wb") as stream:
+            for file in files:
+                stream.write(read_shard(file).embeddings.tobytes())
+        matrix = np.memmap(raw, dtype=self.batching.dtype, mode="r").reshape(int(kept.sum()), -1)
+        columns = {name: np.asarray(values)[kept] for name, values in rows.columns.items()}
+        provenance = {
+            "backbone": description["name"],
+            "weights_digest": self.backbone.weights,
+            **{name: description[name] for name in ("layer", "preprocessing", "pooling", "licence")},
+            "weights_origin": description["origin"],
+            "engine": self.backbone.engine,
+            "run": self.table_keys[bool(skipped)],
+        }
+        _write_skipped(path, [(rows.ids[row], rows.location(row), reason) for row, reason in skipped.items()])
+        EmbeddingTable(matrix, rows.ids[kept], columns, provenance).save(path, force=force)
+        return Extraction(path, len(matrix), {str(rows.ids[row]): skipped[row] for row in skipped}, resumed)
 
 
-def _run(
-    parts: Parts, images: Images, backbone: Backbone, plan: Plan, engine: Engine, progress: Tell | None
-) -> tuple[Markers, int]:
-    """Compute what is missing; returns all markers and the number of rows that were already there."""
-    markers = {index: each for index, each in parts.finished().items() if _is_current(each, images, plan)}
-    resumed = done = sum(marker["stop"] - marker["start"] for marker in markers.values())
-    began = time.monotonic()
-    missing = [shard for shard in range(plan.n_shards) if shard not in markers]
-    if progress:
-        progress(Progress(done, plan.n_rows, resumed, 0.0))
-    for shard in engine(images, backbone, plan, missing):
-        markers[shard.index] = parts.put(shard, _facts(shard.index, images, plan))
-        done += len(shard.embeddings)
-        if progress:
-            progress(Progress(done, plan.n_rows, resumed, time.monotonic() - began))
-    return markers, resumed
+def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
+    """Digest of settings and of ids, locations and fingerprints of some rows."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for row, name in zip(subset, rows.ids[subset.start : subset.stop].tolist()):
+        fields = f"{name}\0{rows.location(row)}\0{rows.fingerprint(row)}\n"
+        digest.update(fields.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:40]
 
 
-def _facts(shard: int, images: Images, plan: Plan) -> dict[str, Any]:
-    """What the rows of a shard depend on, besides what all shards do."""
-    return {"files": list_digest(images, plan.rows(shard), stamps=True), "max_pixels": plan.max_pixels}
+def write_shard(folder: Path, shard: Shard, key: str) -> Path:
+    """Write a shard under its number, the key of its inputs and a digest of its content."""
+    content = shard.to_bytes()
+    path = folder / f"shard-{shard.index:06d}-{key}-{hashlib.sha256(content).hexdigest()[:16]}.arrow"
+    _write(path, content)
+    return path
 
 
-def _is_current(marker: dict[str, Any], images: Images, plan: Plan) -> bool:
-    """Not when an image of the shard has changed, or was left out by rules that no longer hold."""
-    wanted = _facts(marker["index"], images, plan)
-    same_rules = plan.on_error == "skip" and marker.get("max_pixels") == wanted["max_pixels"]
-    return marker.get("files") == wanted["files"] and (same_rules or not marker["skipped"])
+def read_shard(path: Path) -> Shard:
+    """Read a shard whose content matches the digest in its name; ValueError for any other."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:16] != path.stem.rpartition("-")[2]:
+        raise ValueError(f"{path} is damaged; run the same command again")
+    return Shard.from_bytes(content)
 
 
-def _finish(parts: Parts, markers: Markers, images: Images, backbone: Backbone, path: Path, force: bool) -> Extraction:
-    """Write the side file, then the table; each appears complete or not at all."""
-    skipped = {int(row): why for marker in markers.values() for row, why in marker["skipped"].items()}
-    kept = np.asarray([row not in skipped for row in range(len(images))])
-    if not kept.any():
-        raise ValueError(
-            f"none of the {len(images)} {kind_of(images)} could be embedded, e.g. {images.place(0)}: {skipped[0]}"
-        )
-    width = max(marker["width"] for marker in markers.values())
-    provenance = {**_provenance(backbone, parts.job), "n_skipped": len(skipped)}
-    columns = {name: np.asarray(values)[kept] for name, values in images.columns.items()}
+def describe_unfinished(folder: Path) -> dict[str, Any]:
+    """The state of an unfinished run, for `pro2 inspect`."""
     try:
-        _write_skipped(path, images, skipped)
-        EmbeddingTable(parts.matrix(width, kept), images.ids[kept], columns, provenance).save(path, force=force)
+        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        facts = {"output": str(folder.with_suffix("")), "backbone": str(job["backbone"]), "rows": int(job["rows"])}
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{folder} is damaged (job.json); delete the folder and run the command again") from None
+    counts: dict[int, tuple[int, int]] = {}
+    intact, state = True, "interrupted; run the same command again to continue"
+    for file in folder.glob("shard-*.arrow"):
+        try:
+            shard = read_shard(file)
+            counts[shard.index] = len(shard.embeddings), len(shard.skipped)
+        except ValueError:
+            intact = False
+    try:
+        with _exclusive(folder):
+            pass
+    except ValueError:
+        state = "running"
+    kept, left_out = (sum(column) for column in zip((0, 0), *counts.values()))
+    return {**facts, "finished": kept + left_out, "left_out": left_out, "state": state, "intact": intact}
+
+
+@contextlib.contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of unfinished work; it ends with its process, even with one that is killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(
+            f"another process is writing {folder}; wait until it has finished, or stop it and run again"
+        ) from None
+
+
+@contextlib.contextmanager
+def _disk_full_explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise parts.explained(error) from error
-    reasons = {str(images.ids[row]): skipped[row] for row in sorted(skipped)}
-    return Extraction(path, int(kept.sum()), reasons, 0)
+        if error.errno not in FULL:
+            raise
+        raise OSError(
+            f"no space left to write {folder} ({os.strerror(error.errno)}); finished shards are kept: free some space "
+            "(or raise the quota) and run the same command again"
+        ) from error
 
 
-def _provenance(backbone: Backbone, job: dict[str, Any]) -> dict[str, Any]:
-    spec = backbone.spec.facts()
-    return {
-        "backbone": spec["name"],
-        "weights_digest": backbone.weights,
-        "layer": spec["layer"],
-        "preprocessing": spec["preprocessing"],
-        "pooling": spec["pooling"],
-        "licence": spec["licence"],
-        "weights_origin": spec["origin"],
-        "engine": backbone.engine,
-        "image_list_digest": job["image_list"],
-        "job": job,
-    }
+def _write(path: Path, content: bytes) -> None:
+    atomic_write(path, lambda file: file.write(content), force=True)
 
 
 def skipped_file(path: Path) -> Path:
-    """The side file of a table: one line for each row that was left out."""
+    """The file that lists the rows left out of a table, with reasons."""
     return path.with_name(path.name + ".skipped.csv")
 
 
-def _write_skipped(path: Path, images: Images, skipped: dict[int, str]) -> None:
-    side = skipped_file(path)
-    if not skipped:
-        side.unlink(missing_ok=True)
+def _write_skipped(path: Path, lines: list[tuple[str, str, str]]) -> None:
+    if not lines:
+        skipped_file(path).unlink(missing_ok=True)
         return
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "path", "reason"])
-    writer.writerows([images.ids[row], images.place(row), skipped[row]] for row in sorted(skipped))
-    content = text.getvalue().encode("utf-8", errors="backslashreplace")
-    atomic_write(side, lambda file: file.write(content), force=True)
+    csv.writer(text, lineterminator="\n").writerows([("id", "path", "reason"), *lines])
+    _write(skipped_file(path), text.getvalue().encode("utf-8", errors="backslashreplace"))
 
 
 def _read_skipped(path: Path) -> dict[str, str]:
-    side = skipped_file(path)
-    if not side.exists():
+    if not skipped_file(path).exists():
         return {}
-    with side.open(encoding="utf-8", newline="") as stream:
+    with skipped_file(path).open(encoding="utf-8", newline="") as stream:
         return {row["id"]: row["reason"] for row in csv.DictReader(stream)}

@@ -1,4 +1,4 @@
-"""What a backbone is: its name, its preprocessing and where its weights come from."""
+"""What a backbone is: its name, its preprocessing and the origin of its weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 else:
-    Image = Any  # Pillow is an extra: only a type checker asks for the class
+    Image = Any  # Pillow comes with an extra; only type checkers need the class
 
 
 class RowError(ValueError):
     """One row that cannot be embedded; the message is the reason, without the row's name."""
-
-
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +30,16 @@ class Preprocessing:
     size : int
         Side of the square the network sees, in pixels.
     resize : int
-        Length that the resize rule aims at; `size` or larger.
+        Target length of the resize rule; `size` or larger.
     rule : {"shorter", "squash"}
         "shorter" scales the shorter side to `resize` and crops the centre; "squash" scales both sides to `resize`.
     interpolation : str
-        One of `INTERPOLATIONS`, with Pillow's antialiasing filters.
+        One of Pillow's filters: nearest, bilinear, bicubic, lanczos, box or hamming, with antialiasing.
     mean, std : tuple of 3 floats
         The network sees `(pixel - mean) / std`, with pixels from 0 to 255.
-    channels : {"rgb", "bgr"}
-        Channel order; mean and std are given in this order.
     rounding : {"nearest", "torchvision"}
-        Where half pixels go. "nearest" rounds the longer side to the nearest pixel and the crop's corner down;
-        "torchvision" rounds the longer side down and the corner half to even. One pixel moves an embedding by 15 %.
+        "nearest" rounds the longer side to the nearest pixel and the corner of the crop down; "torchvision" rounds the
+        longer side down and the corner half to even. A shift by one pixel changes an embedding by up to 15 %.
     """
 
     size: int
@@ -53,16 +48,14 @@ class Preprocessing:
     interpolation: str = "bicubic"
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (255.0, 255.0, 255.0)
-    channels: str = "rgb"
     rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.resize < self.size:
             raise ValueError(f"preprocessing needs 1 <= size <= resize; got size={self.size}, resize={self.resize}")
-        check_choice("rule", self.rule, ("shorter", "squash"))
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        check_choice("channels", self.channels, ("rgb", "bgr"))
-        check_choice("rounding", self.rounding, ("nearest", "torchvision"))
+        check_choice("rule", self.rule, "shorter", "squash")
+        check_choice("interpolation", self.interpolation, "nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+        check_choice("rounding", self.rounding, "nearest", "torchvision")
         for field in ("mean", "std"):
             values = tuple(float(v) for v in getattr(self, field))
             if len(values) != 3 or not all(np.isfinite(values)) or (field == "std" and min(values) <= 0):
@@ -70,66 +63,38 @@ class Preprocessing:
             object.__setattr__(self, field, values)
 
 
-def check_choice(argument: str, found: str, expected: tuple[str, ...]) -> None:
-    """Refuse a word that is not one of those expected, and list them."""
-    if found not in expected:
-        raise ValueError(f"{argument}={found!r} is not known; choose one of {', '.join(expected)}")
-
-
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The facts about one backbone that go into the provenance of every table made with it.
+    """The description of a backbone that goes into the provenance of every table made with it."""
 
-    Parameters
-    ----------
-    name : str
-        The canonical name, runtime and layer included, such as `efficientnet-lite0@penultimate`.
-    layer : str
-        Which of the network's outputs is the embedding.
-    width : int
-        Number of features; 0 when only the first batch tells (a plain callable or ONNX file).
-    preprocessing : Preprocessing or mapping
-        A mapping when the runtime brings its own image processor.
-    pooling : str
-        How the feature map becomes one vector.
-    licence, origin : str
-        Licence of the weights and where they come from.
-    takes : {"image", "text"}
-        What the backbone reads.
-    """
+    name: str  # canonical, with runtime and layer, such as efficientnet-lite0@penultimate
+    layer: str  # which of the network's outputs is the embedding
+    width: int  # number of features; 0 when it is not known before the first batch (a plain function)
+    preprocessing: Preprocessing | dict[str, Any]  # a mapping when the runtime brings its own processor or tokenizer
+    pooling: str = "mean"  # how the feature map becomes one vector
+    licence: str = "unknown"  # of the weights
+    origin: str = "unknown"  # where the weights come from
+    takes: str = "image"  # or "text"
 
-    name: str
-    layer: str
-    width: int
-    preprocessing: Preprocessing | dict[str, Any]
-    pooling: str = "mean"
-    licence: str = "unknown"
-    origin: str = "unknown"
-    takes: str = "image"
-
-    def facts(self) -> dict[str, Any]:
-        """Everything as plain JSON values, in a stable order."""
-        known = dataclasses.asdict(self)
-        del known["takes"]  # the name says it already, and tables of earlier versions do not know it
-        return dict(json.loads(json.dumps(known, sort_keys=True, default=str)))
+    def metadata(self) -> dict[str, Any]:
+        """Everything as plain JSON values, in a stable order; `takes` follows from the name."""
+        values = dataclasses.asdict(self)
+        del values["takes"]
+        return dict(json.loads(json.dumps(values, sort_keys=True, default=str)))
 
 
 class Backbone(Protocol):
-    """What every runtime provides; two steps, because the first runs in threads beside the second.
-
-    `prepare` turns one RGB image (or text, as `spec.takes` says) into one array;
-    `embed` maps a stack of those to an (n, width) float32 array.
-    """
+    """What every runtime provides: two steps, because the first runs in threads while the network computes."""
 
     spec: Spec
     weights: str
     engine: str
 
     def prepare(self, item: Any, /) -> np.ndarray:
-        """One image, or one text, to the array the network takes."""
+        """Convert one RGB image or one text to the array that the network takes."""
 
     def embed(self, batch: np.ndarray) -> np.ndarray:
-        """A stack of prepared rows to float32 embeddings of shape (n, width)."""
+        """Map a stack of prepared rows to float32 embeddings of shape (n, width)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +119,20 @@ def parse_name(text: str) -> Name:
 
 
 def choose_layer(name: Name, layers: tuple[str, ...]) -> str:
-    """The layer asked for, or the first of `layers` (the default); anything else is an error that lists them."""
+    """The requested layer, or the first of `layers` by default; any other is an error."""
     if name.layer is not None and name.layer not in layers:
         raise ValueError(f"backbone {name} has no layer {name.layer!r}; choose one of @{', @'.join(layers)}")
     return name.layer or layers[0]
 
 
+def check_choice(argument: str, value: str, *choices: str) -> None:
+    """Refuse a value that is not one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{argument}={value!r} is not known; choose one of {', '.join(choices)}")
+
+
 def one_line(error: Exception, length: int = 200) -> str:
-    """What an error says, in one line of at most `length` characters."""
+    """Return the message of an error on one line of at most `length` characters."""
     return " ".join(str(error).split())[:length]
 
 

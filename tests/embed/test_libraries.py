@@ -1,7 +1,9 @@
-"""Real classes of transformers, tiny and with random weights, saved to disk and loaded as a user would."""
+"""Adapters of other libraries: real classes of transformers, tiny and with random weights; a stand-in for timm."""
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import numpy as np
 import pytest
 
 from pro2.embed import create_backbone
+from pro2.embed.images import ImageError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pil = pytest.importorskip("PIL.Image")
+from pro2.embed.libraries import timm_preprocessing  # noqa: E402
+
 VIT = {"hidden_size": 24, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32}
 
 
@@ -77,17 +82,11 @@ def expected(folder: Path, name: str, layer: str) -> np.ndarray:
     return found.last_hidden_state[:, 0].numpy()
 
 
+LAYERS = {"clip": ("penultimate", "projected"), "resnet": ("penultimate",)}
+
+
 @pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("clip", "penultimate"),
-        ("clip", "projected"),
-        ("vit", "penultimate"),
-        ("vit", "mean"),
-        ("resnet", "penultimate"),
-        ("dinov2", "penultimate"),
-        ("dinov2", "mean"),
-    ],
+    ("name", "layer"), [(name, layer) for name in MODELS for layer in LAYERS.get(name, ("penultimate", "mean"))]
 )
 def test_embeddings_are_the_models_own(saved: Path, name: str, layer: str) -> None:
     backbone = create_backbone(f"transformers:{saved / name}@{layer}", "cpu", "torch")
@@ -95,39 +94,6 @@ def test_embeddings_are_the_models_own(saved: Path, name: str, layer: str) -> No
     np.testing.assert_allclose(found, expected(saved / name, name, layer), atol=1e-5)
     assert backbone.spec.width == found.shape[1] == (12 if layer == "projected" else MODELS[name][1])
     assert backbone.spec.name == f"transformers:{name}@{layer}"
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_pixels_and_arithmetic_apart_are_the_processor(saved: Path, name: str) -> None:
-    backbone = create_backbone(f"transformers:{saved / name}", "cpu", "torch")
-    processor = transformers.AutoImageProcessor.from_pretrained(saved / name, backend="pil")
-    pixels = backbone.prepare(photograph())
-    assert pixels.dtype == np.uint8  # the fast way was taken
-    whole = processor(images=photograph(), return_tensors="np")["pixel_values"][0]
-    mean, std = (np.array(processor.to_dict()[key]) for key in ("image_mean", "image_std"))
-    np.testing.assert_allclose((pixels / 255 - mean) / std, whole.transpose(1, 2, 0), atol=1e-5)
-
-
-def test_an_unusual_processor_is_called_as_it_is(saved: Path, tmp_path: Path) -> None:
-    model, _ = vit()
-    model.save_pretrained(tmp_path / "vit")
-    plain = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, do_normalize=False)
-    plain.save_pretrained(tmp_path / "vit")
-    backbone = create_backbone(f"transformers:{tmp_path / 'vit'}", "cpu", "torch")
-    expected_pixels = plain(images=photograph(), return_tensors="np")["pixel_values"][0]
-    np.testing.assert_array_equal(backbone.prepare(photograph()), expected_pixels)
-
-
-def test_a_thread_of_pixels_is_refused_before_it_fills_the_memory(saved: Path) -> None:
-    from pro2.embed.images import ImageError
-
-    backbone = create_backbone(f"transformers:{saved / 'clip'}", "cpu", "torch")
-    with pytest.raises(ImageError, match="20000x1 is longer than"):
-        backbone.prepare(pil.new("RGB", (20_000, 1)))
-
-
-def test_the_default_layer_comes_before_the_projection(saved: Path) -> None:
-    assert create_backbone(f"transformers:{saved / 'clip'}", "cpu", "torch").spec.layer == "penultimate"
 
 
 @pytest.mark.parametrize("name", ["clip", "resnet"])
@@ -138,16 +104,6 @@ def test_the_cpu_engine_agrees(saved: Path, name: str) -> None:
     np.testing.assert_allclose(fast.embed(batch), plain.embed(batch), atol=1e-4)
     assert fast.engine == "onnxruntime-cpu"
     assert fast.weights == plain.weights
-
-
-def test_other_weights_have_another_digest(saved: Path, tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    model, processor = vit()
-    model.save_pretrained(tmp_path / "vit")
-    processor.save_pretrained(tmp_path / "vit")
-    one, other = (create_backbone(f"transformers:{folder / 'vit'}", "cpu", "torch") for folder in (saved, tmp_path))
-    assert one.spec == other.spec
-    assert one.weights != other.weights
 
 
 def test_missing_weights_are_never_random_numbers(saved: Path, tmp_path: Path) -> None:
@@ -165,15 +121,85 @@ def test_missing_weights_are_never_random_numbers(saved: Path, tmp_path: Path) -
         create_backbone(f"transformers:{folder}", "cpu", "torch")
 
 
-def test_a_model_that_is_not_here_says_how_to_fetch_it() -> None:
+def test_mistakes_are_named(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"fetch it once, online, with: hf download openai/clip-vit-large-patch14$"):
         create_backbone("clip-vit-l14")
-
-
-def test_mistakes_are_named(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose one of @penultimate, @projected"):
         create_backbone(f"transformers:{saved / 'clip'}@logits")
     with pytest.raises(ValueError, match=r"choose one of @penultimate$"):
         create_backbone(f"transformers:{saved / 'resnet'}@mean")
     with pytest.raises(ValueError, match="cannot be loaded"):
         create_backbone(f"transformers:{tmp_path}")
+    # resized as a whole, it would fill the memory
+    with pytest.raises(ImageError, match="20000x1 is longer than"):
+        create_backbone(f"transformers:{saved / 'clip'}", "cpu", "torch").prepare(pil.new("RGB", (20_000, 1)))
+
+
+CONFIGURATION = {
+    "input_size": (3, 28, 28),
+    "interpolation": "bicubic",
+    "mean": (0.5, 0.4, 0.3),
+    "std": (0.2, 0.2, 0.2),
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+
+
+class Tower(torch.nn.Module):
+    num_features = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 5, 4, 4)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.conv(values).mean(dim=(2, 3))
+
+
+@pytest.fixture
+def stand_in_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm brings torchvision, so no extra installs it: these are the signatures that it documents."""
+
+    def create_model(model_name: str, pretrained: bool = False, num_classes: int | None = None) -> Tower:
+        if model_name != "tower.a1":
+            raise RuntimeError(f"Unknown model ({model_name})")
+        assert pretrained
+        assert num_classes == 0
+        return Tower()
+
+    timm, data = types.ModuleType("timm"), types.ModuleType("timm.data")
+    timm.create_model, timm.data = create_model, data
+    data.resolve_model_data_config = lambda model: dict(CONFIGURATION)
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setitem(sys.modules, "timm.data", data)
+
+
+@pytest.mark.usefixtures("stand_in_timm")
+def test_timm_models_see_their_own_preprocessing() -> None:
+    backbone = create_backbone("timm:tower.a1", "cpu", "torch")
+    pixels = backbone.prepare(photograph())
+    assert pixels.shape == (28, 28, 3)
+    values = (pixels.astype(np.float32) / 255 - CONFIGURATION["mean"]) / CONFIGURATION["std"]
+    with torch.inference_mode():
+        expected = Tower()(torch.from_numpy(values.transpose(2, 0, 1)[None].astype(np.float32))).numpy()
+    np.testing.assert_allclose(backbone.embed(pixels[None]), expected, atol=1e-5)
+    assert (backbone.spec.name, backbone.spec.width) == ("timm:tower.a1@penultimate", 5)
+    with pytest.raises(OSError, match="hf download timm/other"):
+        create_backbone("timm:other", "cpu")
+
+
+def test_timm_configurations() -> None:
+    found = timm_preprocessing(CONFIGURATION)
+    assert (found.size, found.resize, found.rule, found.rounding) == (28, 32, "shorter", "torchvision")
+    assert found.mean == (127.5, 102.0, 76.5)
+    assert timm_preprocessing({**CONFIGURATION, "crop_mode": "squash", "crop_pct": 1.0}).rule == "squash"
+    for wrong in ({"input_size": (1, 28, 28)}, {"input_size": (3, 28, 32)}, {"crop_mode": "border"}):
+        with pytest.raises(ValueError, match="expected a square RGB input"):
+            timm_preprocessing({**CONFIGURATION, **wrong})
+
+
+def test_without_the_package_the_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ImportError, match="pip install timm"):
+        create_backbone("timm:x")

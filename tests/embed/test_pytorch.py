@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pro2.embed import cpu_engine
 from pro2.embed.spec import Preprocessing, Spec
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
+from pro2.embed import pytorch  # noqa: E402
 from pro2.embed.pytorch import TorchBackbone, WithPixels, choose_device  # noqa: E402
 
 RECIPE = Preprocessing(16, 16, mean=(127.0,) * 3, std=(64.0,) * 3)
@@ -46,8 +46,8 @@ def test_the_cpu_default_agrees_with_pytorch(cache: Path) -> None:
 
 def test_exported_once_and_again_when_damaged(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    export = cpu_engine.export
-    monkeypatch.setattr(cpu_engine, "export", lambda *a: (calls.append(1), export(*a)))
+    export = pytorch.export
+    monkeypatch.setattr(pytorch, "export", lambda *a: (calls.append(1), export(*a)))
     expected = TorchBackbone(SPEC, network(), "w0", device="cpu").embed(PIXELS)
     TorchBackbone(SPEC, network(), "w0", device="cpu")
     assert len(calls) == 1
@@ -68,14 +68,14 @@ def test_other_weights_are_another_export(cache: Path) -> None:
 def test_a_graph_that_differs_is_not_used(
     cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    export, wrong = cpu_engine.export, network(1)
-    monkeypatch.setattr(cpu_engine, "export", lambda module, sample, path: export(wrong, sample, path))
+    export, wrong = pytorch.export, network(1)
+    monkeypatch.setattr(pytorch, "export", lambda module, sample, path: export(wrong, sample, path))
     with caplog.at_level(logging.WARNING, "pro2"):
         backbone = TorchBackbone(SPEC, network(0), "w0", device="cpu")
     assert backbone.engine == "torch-cpu"
     assert "differs from PyTorch by" in caplog.text
     assert not list(cache.glob("*.onnx"))
-    with pytest.raises(cpu_engine.ExportError, match="differs from PyTorch"):
+    with pytest.raises(pytorch.ExportError, match="differs from PyTorch"):
         TorchBackbone(SPEC, network(0), "w0", device="cpu", runtime="onnxruntime")
 
 

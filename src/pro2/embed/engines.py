@@ -1,0 +1,221 @@
+"""What computes shards: threads of this process with one network, or the workers of a Ray cluster with one each."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pro2 import cluster
+from pro2.embed.images import decode, pillow_guard
+from pro2.embed.sources import Rows
+from pro2.embed.spec import Backbone, RowError
+
+_AHEAD = 3  # batches that are decoded before the network asks for them
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How `n_rows` are cut into shards of `shard_rows`, and these into batches; and what happens to bad rows.
+
+    Batches do not depend on what is already done. A resumed run calls the network with the same batches and therefore
+    gets the same bits.
+    """
+
+    n_rows: int
+    batch_size: int
+    shard_rows: int
+    dtype: str = "float32"
+    on_error: str = "stop"
+    max_pixels: int = 0
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards, the last of which may be shorter."""
+        return -(-self.n_rows // self.shard_rows)
+
+    def rows(self, shard: int) -> range:
+        """Row numbers of one shard."""
+        return range(self.n_rows)[shard * self.shard_rows : (shard + 1) * self.shard_rows]
+
+    def batches(self, shard: int) -> list[range]:
+        """Row numbers of each batch of one shard."""
+        rows = self.rows(shard)
+        return [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """The finished rows of one shard: embeddings of those that are kept, reasons for those that are skipped."""
+
+    index: int
+    embeddings: np.ndarray
+    skipped: dict[int, str]
+
+    def to_bytes(self) -> bytes:
+        """An Arrow file with one list per kept row, and the rest in its metadata."""
+        import pyarrow as pa
+
+        values = pa.array(np.ascontiguousarray(self.embeddings).reshape(-1))
+        width = max(self.embeddings.shape[1], 1)  # Arrow has no lists of length 0
+        metadata = {"index": str(self.index), "skipped": json.dumps(self.skipped)}
+        schema = pa.schema([("embedding", pa.list_(values.type, width))], metadata)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.record_batch([pa.FixedSizeListArray.from_arrays(values, width)], schema=schema))
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Shard:
+        """Inverse of `to_bytes`. Only for content known to be intact: damaged metadata can abort the process."""
+        import pyarrow as pa
+
+        batch = pa.ipc.open_file(content).get_batch(0)
+        column, metadata = batch.column(0), batch.schema.metadata
+        embeddings = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
+        skipped = {int(row): reason for row, reason in json.loads(metadata[b"skipped"]).items()}
+        return cls(int(metadata[b"index"]), embeddings, skipped)
+
+
+Engine = Callable[[Rows, Backbone, Batching, list[int]], Iterator[Shard]]
+
+
+def embed_shards(
+    rows: Rows, backbone: Backbone, batching: Batching, shards: Iterable[int], workers: int | None = None
+) -> Iterator[Shard]:
+    """Embed shards one after the other in this process; threads decode ahead, across shard boundaries."""
+    wanted = list(shards)
+    batches = [batch for index in wanted for batch in batching.batches(index)]
+    guard = contextlib.nullcontext() if backbone.spec.takes == "text" else pillow_guard()  # texts do not need Pillow
+
+    def prepare(row: int) -> np.ndarray | RowError:
+        try:
+            content = rows.read(row)
+            if backbone.spec.takes == "text":
+                return backbone.prepare(content.decode("utf-8", "surrogatepass"))
+            return backbone.prepare(decode(content, batching.max_pixels))
+        except RowError as error:
+            return error  # the main thread decides whether to go on
+
+    with guard, ThreadPoolExecutor(workers or cluster.available_cores()) as pool:
+        try:
+            ahead = _prepare_ahead(pool, prepare, batches)
+            for index in wanted:
+                skipped: dict[int, str] = {}
+                blocks = [
+                    _embed_batch(rows, backbone, batching, batch, list(next(ahead)), skipped)
+                    for batch in batching.batches(index)
+                ]
+                # A batch of skipped rows only does not know the width.
+                filled = [block for block in blocks if len(block)] or blocks[:1]
+                yield Shard(index, np.concatenate(filled), skipped)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare_ahead(
+    pool: ThreadPoolExecutor, prepare: Callable[[int], Any], batches: list[range]
+) -> Iterator[Iterator[Any]]:
+    """Keep `_AHEAD` batches in the pool and yield their results in order."""
+    queue: collections.deque[Iterator[Any]] = collections.deque()
+    for batch in batches:
+        queue.append(pool.map(prepare, batch))
+        if len(queue) > _AHEAD:
+            yield queue.popleft()
+    yield from queue
+
+
+def _embed_batch(
+    rows: Rows, backbone: Backbone, batching: Batching, batch: range, prepared: list[Any], skipped: dict[int, str]
+) -> np.ndarray:
+    """Embeddings of the rows that could be prepared; the others are added to `skipped`."""
+    bad = {row: str(item) for row, item in zip(batch, prepared) if isinstance(item, RowError)}
+    if bad and batching.on_error == "stop":
+        row, reason = next(iter(bad.items()))
+        raise ValueError(f"{rows.location(row)}: {reason}; fix it, or use on_error='skip' to leave such rows out")
+    skipped |= bad
+    kept = [row for row in batch if row not in bad]
+    if not kept:
+        return np.zeros((0, 0), dtype=batching.dtype)
+    features = backbone.embed(np.stack([item for item in prepared if not isinstance(item, RowError)]))
+    if features.ndim != 2 or len(features) != len(kept) or backbone.spec.width not in (0, features.shape[1]):
+        raise ValueError(
+            f"backbone {backbone.spec.name} returned an array of shape {features.shape} for {len(kept)} rows; expected "
+            f"({len(kept)}, {backbone.spec.width or 'width'})"
+        )
+    with np.errstate(over="ignore"):
+        stored = features.astype(batching.dtype, copy=False)
+    finite = np.isfinite(stored).all(axis=1)
+    if not finite.all():
+        reason = "is not finite; the backbone's weights or its preprocessing are damaged"
+        if np.isfinite(features).all():
+            reason = f"does not fit into {batching.dtype}; use dtype='float32'"
+        raise ValueError(f"the embedding of {rows.location(kept[int(np.argmin(finite))])} {reason}")
+    return stored
+
+
+def ray_shards(
+    backbone: str, device: str = "auto", runtime: str = "auto", address: str | None = None, workers: int | None = None
+) -> Engine:
+    """An engine for `extract` that runs on Ray, with the same rows in the same order as in one process.
+
+    Rows come back to the driver, which alone writes. The images must be readable under the same path on every node.
+    Every worker loads its own network, as `create_backbone` does. `address` names the cluster to join ("auto",
+    "ray://..."), by default the one already joined, or a new one on this machine; `workers` is the number of networks,
+    by default one for each GPU or, without GPUs, for each core.
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, found {workers}")
+
+    def engine(rows: Rows, loaded: Backbone, batching: Batching, shards: list[int]) -> Iterator[Shard]:
+        if not shards:
+            return
+        ray = cluster.join(address)
+        gpu = loaded.engine.endswith("cuda")
+        count = min(workers or max(1, int(ray.cluster_resources().get("GPU" if gpu else "CPU", 1))), len(shards))
+        identity = (backbone, device, runtime, loaded.weights, loaded.engine)
+        with cluster.quiet(ray), cluster.failures(ray, "finished shards are kept, run the same command again"):
+            dataset = ray.data.from_items([{"index": index} for index in shards], override_num_blocks=len(shards))
+            results = dataset.map_batches(
+                _RayWorker,
+                fn_constructor_args=(identity, rows, batching, None if gpu else 1),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(size=count),
+                **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
+            )
+            for result in results.iter_rows():
+                if result["error"]:
+                    raise ValueError(result["error"])
+                yield Shard.from_bytes(result["shard"])
+
+    return engine
+
+
+class _RayWorker:
+    """One network in one process; called with one shard number at a time."""
+
+    def __init__(self, identity: tuple[str, ...], rows: Rows, batching: Batching, threads: int | None) -> None:
+        from pro2.embed.registry import create_backbone
+
+        name, device, runtime, weights, engine = identity
+        self.backbone = create_backbone(name, device, runtime)
+        if (self.backbone.weights, self.backbone.engine) != (weights, engine):
+            raise ValueError(
+                f"backbone {name} is {self.backbone.weights} on {self.backbone.engine} at a worker but {weights} on "
+                f"{engine} at the driver: install the same weights and runtime on every node"
+            )
+        self.rows, self.batching, self.threads = rows, batching, threads
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+        indices = batch["index"].tolist()
+        try:
+            shards = list(embed_shards(self.rows, self.backbone, self.batching, indices, self.threads))
+        except ValueError as error:  # a bad image: the driver raises it as one line
+            return {"shard": [b""], "error": [str(error)]}
+        return {"shard": [shard.to_bytes() for shard in shards], "error": [""] * len(shards)}
