@@ -54,7 +54,7 @@ def pool(table: EmbeddingTable) -> Pool:
 
 
 class DrawnImages:
-    """Images that are painted when asked for: the class is the colour."""
+    """Images made when they are read: the class is the colour."""
 
     def __init__(self, truth: list[str]) -> None:
         self.truth = truth
@@ -130,7 +130,7 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class Tab:
-    """A page in the browser, with what its console said."""
+    """A page in the browser, with the messages of its console."""
 
     page: Any
     console: list[str]
@@ -175,7 +175,7 @@ class Tab:
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
-    """Opens pages; whatever they said on the console at the end is a failure."""
+    """Opens pages; any message on the console at the end is a failure."""
     contexts: list[Any] = []
     tabs: list[Tab] = []
 
@@ -191,7 +191,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
         return found if url is None else found.open(url)
 
     yield make
-    said = [line for each in tabs for line in each.console]
+    messages = [line for each in tabs for line in each.console]
     for context in contexts:
         context.close()
-    assert said == []
+    assert messages == []

@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from pro2 import EmbeddingTable, load
-from pro2.label.events import Event
-from pro2.label.fitting import refit
+from pro2.label.model import start_from
 from pro2.label.outputs import write_outputs
 from pro2.label.pool import Pool
 from pro2.label.session import Session, Settings
-from pro2.label.start import start_model
+from pro2.label.store import Event, Store
 
 
 @pytest.fixture(scope="module")
 def written(table: EmbeddingTable, model, truth, tmp_path_factory) -> tuple[Session, Path, list[str]]:
     folder, pool = tmp_path_factory.mktemp("results"), Pool(table)
-    session = Session(pool, ["cat", "dog", "fox"], Settings(annotators=("ann", "ben")))
-    events = [Event("label", "ann", pool.ids[i], truth[i], time=1e9 + i, key=f"k{i}", seq=i + 1) for i in range(24)]
-    events.append(Event("label", "ben", pool.ids[0], truth[0], time=2e9, key="b0", seq=90))
-    events.append(Event("label", "ben", pool.ids[1], "dog" if truth[1] != "dog" else "fox", key="b1", time=2e9, seq=91))
-    events.append(Event("settle", "ben", pool.ids[1], truth[1], time=2e9, key="b2", seq=92))
-    session.apply(events)
-    for fitted in refit(pool, start_model(model, pool), session.labelled(), session.fitted):
-        session.fitted = fitted
+    store = Store(None, pool.row_of)
+    session = Session(pool, start_from(model, pool), store, Settings(annotators=("ann", "ben")))
+    events = [Event("label", "ann", pool.ids[i], truth[i], key=f"k{i}", time=1e9 + i) for i in range(24)]
+    events.append(Event("label", "ben", pool.ids[0], truth[0], key="b0", time=2e9))
+    events.append(Event("label", "ben", pool.ids[1], "dog" if truth[1] != "dog" else "fox", key="b1", time=2e9))
+    events.append(Event("adjudicate", "ben", pool.ids[1], truth[1], key="b2", time=2e9))
+    with store.transaction():
+        store.append(events)
+    session.fit()
     export = pytest.importorskip("pro2.export").export
     writers = {"classifier.onnx": lambda head, path: export(head, path, "onnx", force=True)}
     return session, folder, write_outputs(session, folder, writers, {"source": {"backbone": "net"}})
@@ -45,14 +45,14 @@ def test_every_file_is_there_and_nothing_else(written):
 
 def test_the_model_predicts_what_the_page_showed(written, table):
     session, folder, _ = written
-    said = load(folder / "adapted.safetensors").predict(np.asarray(table.embeddings)).tolist()
-    assert said == [session.fitted.guess(row)[0] for row in range(len(table))]
+    predicted = load(folder / "adapted.safetensors").predict(np.asarray(table.embeddings)).tolist()
+    assert predicted == [session.fitted.guess(row)[0] for row in range(len(table))]
     known = load(folder / "adapted.safetensors").provenance
     assert known["source"] == {"backbone": "net"}
     assert known["target"]["labels"] == 24
     with (folder / "predictions.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["label"] for row in rows] == said
+    assert [row["label"] for row in rows] == predicted
     assert [row["id"] for row in rows] == table.ids.tolist()
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
 
@@ -88,7 +88,7 @@ def test_writing_again_replaces_the_files(written):
     assert (folder / "labels.csv").read_bytes() == before
 
 
-def test_without_labels_there_is_nothing_to_write(pool, tmp_path):
+def test_without_labels_there_is_nothing_to_write(pool, model, tmp_path):
     with pytest.raises(ValueError, match="no labels yet"):
-        write_outputs(Session(pool, ["a", "b"]), tmp_path)
+        write_outputs(Session(pool, start_from(model, pool), Store(None, {})), tmp_path)
     assert list(tmp_path.iterdir()) == []

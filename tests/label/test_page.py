@@ -17,7 +17,7 @@ FOCUSED = "((at) => at.id || at.dataset.name || at.dataset.view || '')(document.
 
 
 def labels(page) -> dict[int, str]:
-    return dict(page.desk.session.board.labels)
+    return {row: answer.label for row, answer in page.session.store.labels.items()}
 
 
 def test_digits_and_letters_label_and_the_next_item_is_there_at_once(serve, picture_pool, model, tab):
@@ -48,8 +48,8 @@ def test_the_guess_on_screen_does_not_change_under_the_finger(serve, picture_poo
     with serve(picture_pool, model) as page:
         found = tab(page.url).press("1", "2")
         before = found.text("#guess")
-        page.desk.worker.ask()
-        page.desk.worker.wait()
+        page.session.refitter.request()
+        page.session.refitter.wait()
         found.page.wait_for_timeout(300)
         assert found.text("#guess") == before
 
@@ -57,13 +57,13 @@ def test_the_guess_on_screen_does_not_change_under_the_finger(serve, picture_poo
 def test_figures_from_before_the_last_action_change_nothing(serve, picture_pool, model, tab):
     with serve(picture_pool, model) as page:
         found, held = tab(None), []
-        old = page.desk.figures("")
+        old = page.session.figures("")
         found.page.route("**/api/figures?*", lambda route: held.append(route))
         found.open(page.url).press("1")
-        page.desk.worker.wait()
+        page.session.refitter.wait()
         before = found.text("#n-labelled")
         with found.page.expect_request("**/api/figures?*", timeout=120_000):  # it has read the answer and asks again
-            held.pop().fulfill(json=old | {"classes": ["other"], "hands": []})
+            held.pop().fulfill(json=old | {"classes": ["other"], "assigned": []})
         assert found.text("#n-labelled") == before
         assert found.page.locator("#classes button").count() == 3
         held.pop().continue_()
@@ -78,7 +78,7 @@ def test_skip_undo_at_any_depth_and_undo_across_a_restart(serve, picture_pool, m
             seen.append(found.shown)
             found.press(key)
         assert len(labels(page)) == 3
-        assert page.desk.session.board.skipped == [int(seen[1][6:9])]
+        assert list(page.session.store.skipped) == [int(seen[1][6:9])]
         found.press("u")
         assert found.shown == seen[3]
         url = page.url
@@ -91,7 +91,7 @@ def test_skip_undo_at_any_depth_and_undo_across_a_restart(serve, picture_pool, m
             found.press("u")
             assert found.shown == name
         assert labels(page) == {}
-        assert page.desk.session.board.skipped == []
+        assert list(page.session.store.skipped) == []
         found.page.keyboard.press("u")
         found.wait("document.getElementById('saved').textContent === 'There is nothing to undo.'")
         found.console.clear()  # the browser notes that the server refused
@@ -105,7 +105,7 @@ def test_n_makes_a_new_class_and_labels_the_item_with_it(serve, picture_pool, mo
         assert found.page.evaluate("document.activeElement.id") == "new-name"
         found.page.keyboard.type("Cat")
         found.page.keyboard.press("Enter")
-        assert "There is a class “cat” already." in found.text("#new-problem")
+        assert "There is already a class “cat”." in found.text("#new-problem")
         found.page.fill("#new-name", "wolf")
         found.page.keyboard.press("Enter")
         found.settled()
@@ -150,20 +150,7 @@ def test_everything_can_be_reached_and_used_by_tab_alone(serve, picture_pool, mo
         for _ in range(20):
             found.page.keyboard.press("Tab")
             order.append(found.page.evaluate(FOCUSED))
-        wanted = [
-            "one",
-            "grid",
-            "labelled",
-            "open-keys",
-            "open-done",
-            "accept",
-            "cat",
-            "dog",
-            "fox",
-            "skip",
-            "undo",
-            "open-new",
-        ]
+        wanted = ["one", "grid", "labelled", "open-keys", "open-done", "accept", "cat", "dog", "fox", "skip", "undo"]
         assert [each for each in order if each in wanted][: len(wanted)] == wanted
         row = found.row
         found.page.focus("#classes button[data-name=dog]")
@@ -231,15 +218,17 @@ def test_figures_follow_every_label(serve, picture_pool, model, truth, tab):
         found.wait("document.getElementById('accuracy').textContent === 'Not measured yet'")
         for _ in range(36):
             found.press(str(["cat", "dog", "fox"].index(truth[found.row]) + 1))
-        found.wait("document.getElementById('accuracy').textContent.endsWith('%')")
-        page.desk.worker.wait()
-        figures = page.desk.figures("")
+        found.wait("document.getElementById('interval').hidden === false")
+        page.session.refitter.wait()
+        figures = page.session.figures("")
         found.wait(f"document.getElementById('n-labelled').textContent === '{figures['labels']}'")
         found.wait(f"document.getElementById('advice').textContent === {figures['advice']['text']!r}")
-        found.wait(
-            f"document.getElementById('accuracy').textContent === '{round(100 * figures['accuracy']['value'])}%'"
-        )
-        assert "a random sample alone" in found.text("#basis")
+        now = figures["accuracy"]  # from fewer than 20 random items: the interval in place of a number
+        shown = f"{round(100 * now['low'])} to {round(100 * now['high'])}%"
+        found.wait(f"document.getElementById('accuracy').textContent === '{shown}'")
+        assert found.text("#range") == f"95% interval from {now['n']} random items"
+        assert found.page.is_hidden("#interval b")
+        assert "a random sample only" in found.text("#basis")
         assert found.page.locator("#shares li").count() == 3
         assert found.page.locator("#chart polyline").count() == 1
 
@@ -250,7 +239,7 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.page.select_option("#grid-class", "dog")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
         rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
-        assert rows == [item["row"] for item in page.desk.grid("", "dog", "doubtful")["items"]]
+        assert rows == [item["row"] for item in page.session.grid("", "dog", "doubtful")["items"]]
         found.page.locator("#tiles label").nth(1).click()
         found.page.keyboard.press("ArrowRight")
         found.page.keyboard.press(" ")
@@ -261,10 +250,25 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.wait(f"![...document.querySelectorAll('#tiles input')].some((box) => box.value === '{rows[0]}')")
         found.press("u")
         assert labels(page) == {}
-        page.desk.worker.wait()  # what is certain follows the labels, and these have just gone
+        page.session.refitter.wait()  # what is certain follows the labels, and these have just gone
         found.page.select_option("#grid-order", "certain")
-        certain = page.desk.grid("", "dog", "certain")["items"]
+        certain = page.session.grid("", "dog", "certain")["items"]
         found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")
+
+
+def test_marked_items_come_up_one_by_one_when_nothing_else_is_left(serve, table, model, tab):
+    with serve(Pool(table.head(14)), model) as page:
+        found = tab(page.url + "#grid")
+        name = next(name for name in ("cat", "dog", "fox") if page.session.grid("", name, "doubtful")["total"] > 1)
+        found.page.select_option("#grid-class", name)
+        found.wait(f"document.querySelector('#tiles input')?.ariaLabel.endsWith('not {name}')")
+        rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
+        for i in range(2):
+            found.page.locator("#tiles label").nth(i).click()
+        found.page.keyboard.press("Enter")
+        found.wait("location.hash === '#one'")
+        assert set(rows[:2]) <= set(page.session.store.assigned[""])
+        assert set(labels(page)) == set(rows[2:])
 
 
 def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, picture_pool, model, tab):
@@ -274,14 +278,14 @@ def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, pictur
         found.page.goto(page.url + "#grid")
         found.page.select_option("#grid-class", "dog")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
-        dogs = [item["row"] for item in page.desk.grid("", "dog", "doubtful")["items"]]
+        dogs = [item["row"] for item in page.session.grid("", "dog", "doubtful")["items"]]
         late[0].continue_()  # the class of before answers last
         found.page.select_option("#grid-class", "fox")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not fox')")
         found.page.route("**/api/grid?*label=dog*", lambda route: late.append(route))
         found.page.select_option("#grid-class", "dog")  # asked for, not there yet
         foxes = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
-        assert foxes == [item["row"] for item in page.desk.grid("", "fox", "doubtful")["items"]]
+        assert foxes == [item["row"] for item in page.session.grid("", "fox", "doubtful")["items"]]
         found.page.click("#confirm")
         found.settled()
         assert labels(page) == dict.fromkeys(foxes, "fox")
@@ -293,21 +297,21 @@ def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture
         found = tab(page.url)
         for _ in range(24):
             found.press(str(["cat", "dog", "fox"].index(truth[found.row]) + 1))
-            page.desk.worker.wait()  # what is shown next follows the fit: the same items on a machine of any speed
+            page.session.refitter.wait()  # what is shown next follows the fit: the same items on a machine of any speed
         row = found.row
         wrong = next(name for name in ("cat", "dog", "fox") if name not in (truth[row], found.text("#guess b")))
         found.page.click(f"#classes button[data-name={wrong}]")
         found.settled()
-        page.desk.worker.wait()
+        page.session.refitter.wait()
         found.page.click("a[data-view=labelled]")
         found.wait("document.querySelectorAll('.entry').length === 25")
-        first = page.desk.labelled("", 0)["items"][0]
+        first = page.session.listing("", 0)["items"][0]
         assert first["doubt"] > 0
         entry = found.page.locator(".entry").first
         assert entry.get_attribute("data-row") == str(first["row"])
         entry.locator("button").click()
         found.settled()
-        assert labels(page)[first["row"]] == first["said"]
+        assert labels(page)[first["row"]] == first["alternative"]
         found.page.keyboard.press("Escape")
         found.page.fill("#search", f"photo-{row:03d}")
         found.wait("document.querySelectorAll('.entry').length === 1")
@@ -337,7 +341,7 @@ def test_markup_in_names_labels_and_text_appears_as_text(serve, tab):
     columns = {"body": [f"{MARKUP} {i}" for i in range(20)], MARKUP: [MARKUP] * 20}
     pool = Pool(EmbeddingTable(X, [f"{MARKUP}{i}" for i in range(20)], columns), text="body", title=MARKUP)
     with serve(pool, None, classes=["<b>bold</b>", "plain"], settings=Settings(annotators=(MARKUP, "ben"))) as page:
-        found = tab(page.of("ben"))
+        found = tab(page.url_for("ben"))
         assert MARKUP in found.text("#stage .text")
         assert found.text("#stage dt") == MARKUP
         assert found.text("#title") == MARKUP

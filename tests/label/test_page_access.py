@@ -1,4 +1,4 @@
-"""For everybody: screen readers (axe-core), fingers, dark rooms, small and very large screens."""
+"""Accessibility: screen readers (axe-core), fingers, dark mode, small and very large screens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+
+from pro2.label.session import Action
 
 pytestmark = pytest.mark.slow
 
@@ -27,21 +29,21 @@ def axe() -> str:
 def busy(serve_in, picture_pool, model, truth, tmp_path_factory):
     """A page with labels, doubts and figures: everything is on it that can be."""
     with serve_in(tmp_path_factory.mktemp("busy"))(picture_pool, model) as page:
-        desk = page.desk
+        session = page.session
         for number in range(40):
-            row = desk.hands("")[0]["row"]
+            row = session.assigned("")[0]["row"]
             name = truth[row] if number % 9 else next(each for each in ("cat", "dog") if each != truth[row])
-            desk.act("", {"kind": "label", "key": f"key-{number:05d}", "rows": [row], "label": name})
+            session.act("", Action("label", f"key-{number:05d}", [row], name))
             if number % 10 == 9:
-                desk.worker.wait()
-        desk.act("", {"kind": "skip", "key": "key-skip-1", "rows": [desk.hands("")[0]["row"]]})
-        desk.worker.wait()
+                session.refitter.wait()
+        session.act("", Action("skip", "key-skip-1", [session.assigned("")[0]["row"]]))
+        session.refitter.wait()
         yield page
 
 
 def ready(found, view: str) -> None:
     found.page.wait_for_selector({"one": "#stage img", "grid": "#tiles img", "labelled": ".entry"}[view])
-    found.wait("document.getElementById('accuracy').textContent.endsWith('%')")
+    found.wait("document.getElementById('interval').hidden === false")
 
 
 def violations(found, axe: str) -> list[str]:
@@ -52,26 +54,21 @@ def violations(found, axe: str) -> list[str]:
     return [f"{each['id']}: {[node['html'] for node in each['nodes']]}"[:300] for each in result["violations"]]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_violation_in_any_view_or_dialog(busy, tab, axe, scheme):
-    found = tab(busy.url, color_scheme=scheme)
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
+def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
+    found = tab(busy.url, **options)
     for view in VIEWS:
         found.page.click(f"a[data-view={view}]")
         ready(found, view)
         assert violations(found, axe) == [], view
     found.page.click("a[data-view=one]")
-    for opener in ("open-keys", "open-new", "open-done"):
+    for opener in ("open-new", "open-done") if options is PHONE else ("open-keys", "open-new", "open-done"):
         found.page.click(f"#{opener}")
         assert violations(found, axe) == [], opener
         found.page.keyboard.press("Escape")
-
-
-def test_no_violation_on_a_phone(busy, tab, axe):
-    found = tab(busy.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
-    for view in VIEWS:
-        found.page.tap(f"a[data-view={view}]")
-        ready(found, view)
-        assert violations(found, axe) == [], view
 
 
 SMALL = """
@@ -84,7 +81,7 @@ SMALL = """
 
 
 def test_fingers_find_every_control(busy, tab):
-    found = tab(busy.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    found = tab(busy.url, **PHONE)
     for view in VIEWS:
         found.page.tap(f"a[data-view={view}]")
         ready(found, view)
@@ -93,10 +90,10 @@ def test_fingers_find_every_control(busy, tab):
     row = found.row
     found.page.tap("#classes button[data-name=fox]")
     found.settled()
-    assert busy.desk.session.board.labels[row] == "fox"
+    assert busy.session.store.labels[row].label == "fox"
     found.page.tap("#undo")
     found.settled()
-    assert row not in busy.desk.session.board.labels
+    assert row not in busy.session.store.labels
 
 
 @pytest.mark.parametrize("size", [(360, 740), (768, 1024), (1280, 720), (1920, 1080), (3840, 2160)])
@@ -123,12 +120,13 @@ def test_dark_and_light_follow_the_system(busy, tab):
     assert brightness[1] < 40
 
 
-def test_what_a_screen_reader_hears(busy, tab):
+def test_what_a_screen_reader_gets(busy, tab):
     found = tab(busy.url)
     ready(found, "one")
     tree = found.page.locator("body").aria_snapshot()
     for line in ("navigation \"Views\"", "link \"One by one\"", "main", "list \"Classes\"", "button \"cat\"",
-                 "complementary \"How good it is\"", "heading \"Accuracy\"", "button \"Done\""):  # fmt: skip
+                 "complementary \"Accuracy and other figures\"",
+                 "heading \"Accuracy\"", "button \"Done\""):  # fmt: skip
         assert line in tree, line
     assert found.page.get_attribute("#guess", "aria-live") == "polite"
     assert found.page.get_attribute("a[data-view=one]", "aria-current") == "page"

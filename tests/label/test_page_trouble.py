@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 def labels(page) -> dict[int, str]:
-    return dict(page.desk.session.board.labels)
+    return {row: answer.label for row, answer in page.session.store.labels.items()}
 
 
 def test_a_lost_server_is_told_labels_wait_and_arrive_when_it_is_back(serve, picture_pool, model, tab):
@@ -75,7 +75,7 @@ def test_an_answer_that_got_lost_does_not_make_two_labels(serve, picture_pool, m
         found.page.route("**/api/act*", swallow)
         found.press("1")
         assert len(lost) == 1
-        assert len([event for event in page.desk._journal.events() if event.kind == "label"]) == 1
+        assert len([event for event in page.session.store.events() if event.kind == "label"]) == 1
         found.press("u")
         assert labels(page) == {}
 
@@ -83,7 +83,7 @@ def test_an_answer_that_got_lost_does_not_make_two_labels(serve, picture_pool, m
 def test_a_full_disk_pauses_labelling_and_goes_on_when_there_is_room(serve, picture_pool, model, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url, quiet=False).press("1")
-        db = page.desk._journal._db
+        db = page.session.store._db
         db.execute("PRAGMA wal_autocheckpoint=1")
         db.execute("PRAGMA max_page_count=1")
         for _ in range(100):
@@ -92,7 +92,7 @@ def test_a_full_disk_pauses_labelling_and_goes_on_when_there_is_room(serve, pict
             if found.page.is_visible("#banner"):
                 break
         assert "The disk is full" in found.text("#banner")
-        assert "everything before it was" in found.text("#banner")
+        assert "earlier ones were" in found.text("#banner")
         kept, shown = labels(page), found.shown
         found.page.keyboard.press("3")
         found.page.wait_for_timeout(200)
@@ -106,7 +106,7 @@ def test_a_full_disk_pauses_labelling_and_goes_on_when_there_is_room(serve, pict
 
 def test_two_people_two_browsers(serve, picture_pool, model, tab):
     with serve(picture_pool, model, settings=Settings(annotators=("ann", "ben"))) as page:
-        ann, ben = tab(page.of("ann")), tab(page.of("ben"))
+        ann, ben = tab(page.url_for("ann")), tab(page.url_for("ben"))
         seen = []
         for _ in range(8):
             seen += [ann.row, ben.row]
@@ -116,7 +116,7 @@ def test_two_people_two_browsers(serve, picture_pool, model, tab):
             ben.settled()
         assert len(set(seen)) == 16
         assert set(labels(page)) == set(seen)
-        assert {page.desk.session.board.opinions(row).popitem()[0] for row in seen[::2]} == {"ann"}
+        assert {page.session.store.annotations[row].popitem()[0] for row in seen[::2]} == {"ann"}
         ann.wait("document.getElementById('n-labelled').textContent === '16'")
         assert ann.text("#person") == "ann"
 
@@ -130,7 +130,7 @@ def test_a_page_without_a_name_asks_who_is_there(serve, picture_pool, model, tab
         assert found.text("#person") == "ben"
         row = found.row
         found.press("1")
-        assert page.desk.session.board.opinions(row) == {"ben": "cat"}
+        assert page.session.store.annotations[row] == {"ben": "cat"}
         found.page.reload()
         found.page.wait_for_selector("#stage img", state="attached")
         assert found.text("#person") == "ben"
@@ -139,12 +139,13 @@ def test_a_page_without_a_name_asks_who_is_there(serve, picture_pool, model, tab
 def test_disagreement_is_counted_shown_and_settled(serve, picture_pool, model, tab):
     settings = Settings(annotators=("ann", "ben"), overlap=1.0)
     with serve(picture_pool, model, settings=settings) as page:
-        ann = tab(page.of("ann"))
+        ann = tab(page.url_for("ann"))
         ann.press("1", "1", "1", "1")
-        ben = tab(page.of("ben"))
+        ben = tab(page.url_for("ben"))
         ben.press("2", "1", "1")
-        twice, disputed = page.desk.session.board.twice()
-        assert twice == 3
+        people = page.session.store.annotations
+        assert sum(len(each) == 2 for each in people.values()) == 3
+        (conflict,) = (row for row, each in people.items() if len(set(each.values())) == 2)
         ann.wait("document.getElementById('agreement').textContent.startsWith('3 items labelled by two people')")
         assert "they disagree on 1" in ann.text("#agreement")
         ann.page.click("a[data-view=labelled]")
@@ -153,7 +154,7 @@ def test_disagreement_is_counted_shown_and_settled(serve, picture_pool, model, t
         assert "ann: cat, ben: dog" in first.inner_text()
         first.locator("button:text('It is dog')").click()
         ann.settled()
-        assert labels(page)[disputed[0]] == "dog"
+        assert labels(page)[conflict] == "dog"
 
 
 def test_the_same_person_in_two_windows(serve, picture_pool, model, tab):

@@ -1,20 +1,37 @@
-"""Handing items out: shares that are kept, hands that never meet, and figures from random rows alone."""
+"""Actions of the page, what is assigned to whom, figures from random rows alone, the grid and the list."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
-from pro2.label.fitting import Fitted, refit
+from pro2.label import session as module
+from pro2.label.estimate import Accuracy
+from pro2.label.model import Fitted, refit, start_from
 from pro2.label.pool import Pool
-from pro2.label.session import LEASE, Session, Settings
-from pro2.label.start import start_model
+from pro2.label.session import GRID, LEASE, PER_PERSON, Action, Refused, Session, Settings
+from pro2.label.store import RANDOM, SECOND, SUGGESTED, Event, Store
 
 CLASSES = ["cat", "dog", "fox"]
+
+
+class Idle:
+    """A start without a model: these tests are about actions."""
+
+    classes = CLASSES
+
+    def adapt(self, X, labels):
+        return None
+
+    def suggest(self, X, n, adapted, X_labeled):
+        return list(range(n))
 
 
 class Person:
@@ -24,199 +41,365 @@ class Person:
         self.session, self.truth, self.name = session, truth, name
         self.seen: list[tuple[int, str]] = []
 
-    def label(self, n: int, hold: int = 3) -> None:
+    def label(self, n: int) -> None:
         for _ in range(n):
-            self.session.apply(self.session.give(self.name, hold, 0.0))
-            given = self.session.hands(self.name)[0]
-            self.seen.append((given.row, given.draw))
-            label, key = self.truth[given.row], f"{self.name}{len(self.seen)}"
-            self.session.apply(
-                [Event("label", self.name, self.session.pool.ids[given.row], label, key=key, seq=len(self.seen))]
-            )
+            row = self.session.assigned(self.name)[0]["row"]
+            self.seen.append((row, self.session.store.assigned[self.name][row].draw))
+            action = Action("label", f"{self.name}-{id(self):x}-{len(self.seen):08d}", [row], self.truth[row])
+            self.session.act(self.name, action)
+
+
+def close(session: Session) -> None:
+    session.refitter.stop()
+    session.store.close()
 
 
 @pytest.fixture
-def suggesting(pool: Pool):
-    """A session whose suggestions never run out: every row, in order."""
+def make(pool: Pool) -> Any:
+    """Sessions in memory whose suggestions never run out: every row, in order."""
+    made: list[Session] = []
 
-    def make(**options) -> Session:
-        session = Session(pool, CLASSES, Settings(**options))
-        session.fitted = Fitted(queue=list(range(len(pool))))
+    def build(queue: list[int] | None = None, pool: Pool = pool, **settings: Any) -> Session:
+        session = Session(pool, Idle(), Store(None, pool.row_of), Settings(**settings))
+        session.refitter.stop()
+        session.fitted = Fitted(queue=list(range(len(pool))) if queue is None else queue)
+        made.append(session)
         return session
 
-    return make
+    yield build
+    for session in made:
+        close(session)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
-def test_the_random_share_is_kept_exactly(suggesting, truth, share):
-    person = Person(suggesting(random=share), truth)
-    person.label(40)
-    draws = Counter(draw for _, draw in person.seen)
-    assert draws[RANDOM] == round(40 * share)
-    assert draws[RANDOM] + draws[CHOSEN] == 40
+@pytest.fixture
+def reopen(pool: Pool, tmp_path: Path) -> Any:
+    """Opens the same journal each time, as a restarted server does."""
+    opened: list[Session] = []
+
+    def build(*annotators: str) -> Session:
+        for session in opened:
+            close(session)
+        opened.clear()
+        store = Store(tmp_path / "j.sqlite", pool.row_of)
+        opened.append(Session(pool, Idle(), store, Settings(annotators=annotators or ("",))))
+        return opened[0]
+
+    yield build
+    for session in opened:
+        close(session)
 
 
-def test_random_rows_are_uniform_over_what_is_free(pool, truth):
-    counts = np.zeros(len(pool))
-    for seed in range(600):
-        session = Session(pool, CLASSES, Settings(random=1.0, seed=seed))
-        session.apply(session.give("", 2, 0.0))
-        for given in session.hands(""):
-            counts[given.row] += 1
-    expected = counts.sum() / len(pool)
-    assert ((counts - expected) ** 2 / expected).sum() < 160  # chi-square, 119 degrees of freedom: 1 in 100 above 158
+def act(session: Session, kind: str, number: int, who: str = "", **rest: Any) -> dict[str, Any]:
+    return session.act(who, Action(kind, f"key-{number:05d}", **rest))
 
 
-def test_the_sample_is_random_whatever_else_is_labelled(pool):
-    """Suggestions take every hard row they can, a grid confirms easy ones: the sample holds both as the pool does."""
-    hard, counts = np.arange(len(pool)) % 4 == 0, np.zeros(2)
-    for seed in range(300):
-        session = Session(pool, CLASSES, Settings(seed=seed))
-        session.fitted = Fitted(queue=np.flatnonzero(hard).tolist())
-        grid = [
-            Event("label", "", pool.ids[row], "cat", key=f"g{row}", seq=row)
-            for row in range(1, 120, 3)
-            if not hard[row]
-        ]
-        session.apply(grid)
-        Person(session, ["cat"] * len(pool)).label(40)
-        sample = session.sample()
-        assert set(sample) <= set(session.board.labels)
-        counts += [hard[sample].sum(), len(sample)]
-    share, n = counts[0] / counts[1], counts[1]
-    assert n > 300 * 10  # rows of the grid and suggested ones count when their lot comes up
-    assert abs(share - hard.mean()) < 3 * np.sqrt(0.25 * 0.75 / n)
+def label_next(session: Session, number: int, name: str = "fox", who: str = "") -> int:
+    row = session.assigned(who)[0]["row"]
+    act(session, "label", number, who, rows=[row], label=name)
+    return row
 
 
-def test_a_pool_that_grows_keeps_its_sample(table, pool, truth):
-    before = Session(Pool(table.head(80)), CLASSES, Settings(random=1.0, seed=9))
-    person = Person(before, truth)
-    person.label(10)
-    events = [Event("give", "", pool.ids[row], info={"draw": RANDOM}) for row, _ in person.seen]
-    events += [Event("label", "", pool.ids[row], "cat", key=str(row), seq=row + 1) for row, _ in person.seen]
-    after = Session(pool, CLASSES, Settings(random=1.0, seed=9))
-    after.apply(events)
-    assert after.sample() == before.sample()
-    lots = after.lot[after.sample()]
-    fresh = [row for row in range(80, 120) if after.lot[row] < lots.max()]
-    after.apply(after.give("", len(fresh), 0.0))
-    assert {given.row for given in after.hands("")} == set(fresh)  # rows that came later are drawn in their turn
+def rows_of(items: list[dict[str, Any]]) -> list[int]:
+    return [item["row"] for item in items]
 
 
-def test_without_suggestions_chance_fills_in_and_says_so(pool, truth):
-    person = Person(Session(pool, CLASSES), truth)
-    person.label(8)
-    assert {draw for _, draw in person.seen} == {RANDOM}
+def labels(session: Session) -> dict[int, Any]:
+    return {row: answer.label for row, answer in session.store.labels.items()}
 
 
-def test_nobody_gets_an_item_of_somebody_else(suggesting, truth):
-    session = suggesting(annotators=("ann", "ben"))
-    ann, ben = Person(session, truth, "ann"), Person(session, truth, "ben")
-    for _ in range(20):
-        ann.label(1)
-        ben.label(2)
-    rows = [row for person in (ann, ben) for row, _ in person.seen]
-    assert len(rows) == len(set(rows)) == 60
-    held = [given.row for name in ("ann", "ben") for given in session.hands(name)]
-    assert len(set(held)) == len(held)
-    assert not set(held) & set(rows)
+class TestActions:
+    def test_the_answer_brings_the_next_items(self, reopen):
+        session = reopen()
+        first = rows_of(session.assigned(""))
+        assert len(first) == PER_PERSON
+        answer = act(session, "label", 1, rows=[first[0]], label="cat")
+        assert rows_of(answer["assigned"])[: PER_PERSON - 1] == first[1:]
+        assert (len(answer["assigned"]), answer["labels"]) == (PER_PERSON, 1)
+
+    def test_a_key_is_one_transaction(self, reopen):
+        session = reopen()
+        row = session.assigned("")[0]["row"]
+        statements: list[str] = []
+        session.store._db.set_trace_callback(statements.append)
+        act(session, "label", 1, rows=[row], label="cat")
+        session.store._db.set_trace_callback(None)
+        assert [each for each in statements if each in ("BEGIN IMMEDIATE", "COMMIT")] == ["BEGIN IMMEDIATE", "COMMIT"]
+        assert [event.kind for event in session.store.events()[-2:]] == ["label", "assign"]
+
+    def test_an_action_that_is_sent_twice_counts_once(self, reopen):
+        session = reopen()
+        row = session.assigned("")[0]["row"]
+        assert {act(session, "label", 1, rows=[row], label="cat")["labels"] for _ in range(3)} == {1}
+        act(session, "undo", 2)
+        act(session, "undo", 2)
+        assert labels(session) == {}
+
+    def test_undo_goes_back_across_restarts_to_the_very_first(self, reopen):
+        session = reopen()
+        rows = [label_next(session, i) for i in range(5)]
+        for i, row in enumerate(reversed(rows)):
+            session = reopen()
+            answer = act(session, "undo", 100 + i)
+            assert answer["undone"] == {"kind": "label", "label": "fox", "rows": [row]}
+            assert answer["assigned"][0]["row"] == row
+        with pytest.raises(Refused, match="nothing to undo"):
+            act(session, "undo", 200)
+
+    def test_a_restart_shows_the_same_items(self, reopen):
+        session = reopen()
+        label_next(session, 1)
+        before = rows_of(session.assigned(""))
+        assert rows_of(reopen().assigned("")) == before
+
+    def test_a_grid_is_one_action_and_what_is_wrong_comes_up_one_by_one(self, reopen):
+        session = reopen()
+        assigned = rows_of(session.assigned(""))
+        free = [row for row in range(40) if row not in assigned]
+        answer = act(session, "label", 1, rows=free[:10], label="dog", wrong=free[10:12])
+        assert answer["labels"] == 10
+        assert rows_of(answer["assigned"]) == [*assigned, *free[10:12]]
+        assert act(session, "undo", 2)["labels"] == 0
+        assert len(act(session, "label", 3, label="dog", wrong=[free[20]])["assigned"]) == PER_PERSON + 3
+
+    def test_a_new_class_takes_labels_and_is_undone_after_them(self, reopen):
+        session = reopen()
+        act(session, "class", 1, label="  red   wolf ")
+        assert session.classes == [*CLASSES, "red wolf"]
+        label_next(session, 2, "red wolf")
+        session = reopen()
+        assert session.classes[-1] == "red wolf"
+        act(session, "undo", 3)
+        assert act(session, "undo", 4)["undone"]["kind"] == "class"
+        assert session.classes == CLASSES
+
+    @pytest.mark.parametrize(
+        ("kind", "rest", "message"),
+        [
+            ("label", {"rows": [0], "label": "wolf"}, "no class of that name"),
+            ("label", {"rows": [], "label": "fox"}, "names no item"),
+            ("label", {"rows": [100_000], "label": "fox"}, "not in the pool"),
+            ("adjudicate", {"wrong": [100_000], "label": "fox"}, "not in the pool"),
+            ("skip", {}, "names no item"),
+            ("class", {"label": "FOX"}, "already"),
+            ("class", {"label": " "}, "needs a name"),
+            ("class", {"label": "x" * 81}, "needs a name"),
+            ("undo", {}, "nothing to undo"),
+        ],
+    )
+    def test_actions_that_make_no_sense_are_refused_and_leave_no_trace(self, reopen, kind, rest, message):
+        session = reopen()
+        before = session.store.events()
+        with pytest.raises(Refused, match=message):
+            act(session, kind, 1, **rest)
+        assert session.store.events() == before
 
 
-def test_overlap_gives_a_share_to_a_second_person_and_never_to_the_same(suggesting, truth):
-    session = suggesting(annotators=("ann", "ben"), overlap=0.25)
-    ann, ben = Person(session, truth, "ann"), Person(session, ["dog"] * len(truth), "ben")
-    for _ in range(30):
-        ann.label(1)
-        ben.label(1)
-    second = [row for person in (ann, ben) for row, draw in person.seen if draw == SECOND]
-    assert 0.2 * 60 <= len(second) <= 0.25 * 60
-    assert len(set(second)) == len(second)
-    n_twice, disputed = session.board.twice()
-    assert n_twice == len(second)
-    assert disputed == [
-        row for row in sorted(session.board.labels, key=session.board.labels.__contains__) if row in disputed
-    ]
-    assert set(disputed) == {row for row in second if truth[row] != "dog"}
-    assert session.figures()["agreement"] == {"twice": n_twice, "disputed": len(disputed)}
+class TestAssignment:
+    @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+    def test_the_random_share_is_kept_exactly(self, make, truth, share):
+        person = Person(make(random=share), truth)
+        person.label(40)
+        draws = Counter(draw for _, draw in person.seen)
+        assert draws == Counter({RANDOM: round(40 * share), SUGGESTED: 40 - round(40 * share)})
 
+    def test_random_rows_are_uniform_over_what_is_free(self, make, pool):
+        counts = np.zeros(len(pool))
+        for seed in range(400):
+            counts[rows_of(make(random=1.0, seed=seed).assigned(""))] += 1
+        expected = counts.sum() / len(pool)
+        # chi-square, 119 degrees of freedom: 1 in 100 is above 158
+        assert ((counts - expected) ** 2 / expected).sum() < 160
 
-def test_a_lease_ends_and_the_item_goes_to_somebody_else(pool):
-    session = Session(replace(pool, table=pool.table.head(3)), CLASSES, Settings(annotators=("ann", "ben")))
-    session.apply(session.give("ann", 3, now=1000.0))
-    assert session.give("ben", 1, now=1000.0 + LEASE / 2) == []
-    assert len(session.give("ben", 1, now=1000.0 + 2 * LEASE)) == 1
+    def test_the_sample_is_random_whatever_else_is_labelled(self, make, pool):
+        """Suggestions take every hard row they can, a grid confirms easy ones: the sample has both as the pool has."""
+        hard, counts = np.arange(len(pool)) % 4 == 0, np.zeros(2)
+        easy = [row for row in range(1, 120, 3) if not hard[row]]
+        for seed in range(100):
+            session = make(np.flatnonzero(hard).tolist(), seed=seed)
+            for i in range(0, len(easy), GRID):
+                act(session, "label", i, rows=easy[i : i + GRID], label="cat")
+            Person(session, ["cat"] * len(pool)).label(40)
+            sample = session.sample()
+            assert set(sample) <= set(session.store.labels)
+            counts += [hard[sample].sum(), len(sample)]
+        share, n = counts[0] / counts[1], counts[1]
+        assert n > 100 * 10  # rows of the grid and suggested ones count when their rank comes up
+        assert abs(share - hard.mean()) < 3 * np.sqrt(0.25 * 0.75 / n)
 
+    def test_a_pool_that_grows_keeps_its_sample(self, make, table, pool, truth):
+        before = make([], Pool(table.head(80)), random=1.0, seed=9)
+        Person(before, truth).label(10)
+        after = make([], random=1.0, seed=9)
+        with after.store.transaction():
+            after.store.append(before.store.events())
+        assert after.sample() == before.sample()
+        ranks = after.random_rank
+        fresh = [row for row in range(80, 120) if ranks[row] < ranks[after.sample()].max()]
+        person = Person(after, truth)
+        person.label(PER_PERSON + len(fresh))  # rows that came later are drawn in their turn
+        assert set(fresh) <= {row for row, _ in person.seen}
 
-def test_a_skipped_item_does_not_come_back(suggesting, truth):
-    session = suggesting()
-    session.apply(session.give("", 1, 0.0))
-    row = session.hands("")[0].row
-    session.apply([Event("skip", "", session.pool.ids[row], key="k", seq=1)])
-    person = Person(session, truth)
-    person.label(len(truth) - 1)
-    assert row not in [seen for seen, _ in person.seen]
-    assert session.give("", 1, 0.0) == []
+    def test_random_rows_fill_in_without_suggestions_and_are_recorded_as_such(self, make, truth):
+        person = Person(make([]), truth)
+        person.label(8)
+        assert {draw for _, draw in person.seen} == {RANDOM}
 
+    def test_nobody_gets_an_item_of_somebody_else(self, make, truth):
+        session = make(annotators=("ann", "ben"))
+        ann, ben = Person(session, truth, "ann"), Person(session, truth, "ben")
+        for _ in range(20):
+            ann.label(1)
+            ben.label(2)
+        rows = [row for person in (ann, ben) for row, _ in person.seen]
+        rows += [row for name in ("ann", "ben") for row in session.store.assigned[name]]
+        assert len(rows) == len(set(rows)) == 60 + 2 * PER_PERSON
 
-def test_hands_are_the_same_after_a_replay(suggesting, truth):
-    session = suggesting(seed=3)
-    events: list[Event] = []
-    for i in range(12):
-        events += (given := session.give("", 3, 0.0))
-        session.apply(given)
-        row = session.hands("")[0].row
-        events.append(Event("label", "", session.pool.ids[row], truth[row], key=f"k{i}", seq=i + 1))
-        session.apply(events[-1:])
-    again = suggesting(seed=3)
-    again.apply(events)
-    assert again.hands("") == session.hands("")
-    assert again.board.labels == session.board.labels
+    def test_overlap_gives_a_share_to_a_second_person_and_never_to_the_same(self, make, truth):
+        session = make(annotators=("ann", "ben"), overlap=0.25)
+        ann, ben = Person(session, truth, "ann"), Person(session, ["dog"] * len(truth), "ben")
+        for _ in range(30):
+            ann.label(1)
+            ben.label(1)
+        second = [row for person in (ann, ben) for row, draw in person.seen if draw == SECOND]
+        assert 0.2 * 60 <= len(second) <= 0.25 * 60
+        assert len(set(second)) == len(second)
+        double = {row for row, people in session.store.annotations.items() if len(people) > 1}
+        assert double == set(second)
+        conflicts = sum(truth[row] != "dog" for row in second)
+        assert session.summary()["agreement"] == {"double_labelled": len(second), "conflicts": conflicts}
+
+    def test_a_lease_ends_and_the_item_goes_to_somebody_else(self, make, pool, monkeypatch):
+        now = [1000.0]
+        monkeypatch.setattr(module.time, "time", lambda: now[0])
+        session = make([], replace(pool, table=pool.table.head(3)), annotators=("ann", "ben"))
+        assert len(session.assigned("ann")) == 3
+        now[0] += LEASE / 2
+        assert session.assigned("ben") == []
+        now[0] += LEASE
+        assert len(session.assigned("ben")) == 3
+
+    def test_a_skipped_item_does_not_come_back(self, make, truth):
+        session = make()
+        row = session.assigned("")[0]["row"]
+        act(session, "skip", 1, rows=[row])
+        person = Person(session, truth)
+        person.label(len(truth) - 1)
+        assert row not in [seen for seen, _ in person.seen]
+        assert session.assigned("") == []
 
 
 @pytest.fixture(scope="module")
-def labelled_session(pool, model, truth):
-    session, start = Session(pool, CLASSES, Settings(seed=5)), start_model(model, pool)
+def labelled(pool, model, truth) -> Session:
+    session = Session(pool, start_from(model, pool), Store(None, pool.row_of), Settings(seed=5))
+    session.refitter.stop()
     person = Person(session, truth)
     for _ in range(5):
-        for fitted in refit(pool, start, session.labelled(), session.fitted):
-            session.fitted = fitted
-        shown = session.figure_event()
-        session.apply([] if shown is None else [shown])
-        if len(session.board.labels) < 32:
+        for fitted in refit(pool, session.start, session.labelled(), session.fitted):
+            session.set_model(fitted)
+        if len(labels(session)) < 32:
             person.label(8)
     return session
 
 
-def test_accuracy_rests_on_random_rows_alone(labelled_session, truth):
-    session = labelled_session
-    drawn = [row for row, given in session.board.drawn.items() if given.draw == RANDOM and row in session.board.labels]
-    assert len(drawn) == 8
-    assert set(drawn) <= set(session.sample())
-    assert len(session.verdicts()) == len(session.sample())
-    rest = session.rest()
-    right = np.mean(np.array(session.fitted.names)[session.fitted.top[rest]] == np.array(truth)[rest])
-    now = session.figures()["accuracy"]
-    assert now["low"] <= right <= now["high"]
+class TestFigures:
+    def test_accuracy_comes_from_random_rows_alone(self, labelled, truth):
+        drawn = labelled.store.drawn
+        at_random = [row for row in labels(labelled) if drawn[row].draw == RANDOM]
+        assert len(at_random) == 8
+        assert set(at_random) <= set(labelled.sample())
+        assert len(labelled.outcomes()) == len(labelled.sample())
+        rest, fitted = labelled.unlabelled(), labelled.fitted
+        right = np.mean(np.array(fitted.names)[fitted.top[rest]] == np.array(truth)[rest])
+        now = labelled.summary()["accuracy"]
+        assert now["low"] <= right <= now["high"]
+
+    def test_every_outcome_comes_from_a_model_that_had_not_learned_from_the_row(self, labelled):
+        n = len(labels(labelled))
+        assert all(outcome.first_n <= outcome.n < n for outcome in labelled.outcomes())
+
+    def test_figures_are_json_and_complete(self, labelled):
+        found = json.loads(json.dumps(labelled.figures("")))
+        assert found["labels"] == found["learned"] == 32
+        assert sum(each["share"] for each in found["shares"]) == pytest.approx(1.0)
+        assert sum(each["labels"] for each in found["shares"]) == 32
+        assert found["gain"]["low"] <= found["gain"]["points"] <= found["gain"]["high"]
+        assert found["assigned"] == list(labelled.store.assigned[""])
+
+    def test_the_curve_survives_a_restart_and_forgets_what_was_undone(self, reopen):
+        session = reopen()
+        shown = {"value": 0.5, "low": 0.2, "high": 0.8, "n": 5, "right": 2}
+        with session.store.transaction():
+            session.store.append([Event("figure", info={**shown, "labels": n}) for n in (18, 20, 22, 19)])
+        history = reopen().summary()["history"]
+        assert [point["labels"] for point in history] == [18, 19]
+        assert history[0] == {"labels": 18, **shown}
+
+    def test_a_figure_is_written_with_the_next_label(self, make, truth):
+        session = make(random=1.0)
+        Person(session, truth).label(5)
+        n = len(session.store.events())
+        session.set_model(Fitted(5, None, CLASSES, np.zeros(len(truth), np.int16), np.ones(len(truth), np.float32)))
+        assert len(session.store.events()) == n
+        rows = session.sample()
+        session.fitted.out_of_fold.update({row: module.Prediction("cat", 4) for row in rows})
+        session.set_model(session.fitted)
+        label_next(session, 1)
+        assert [event.kind for event in session.store.events()[n:]] == ["figure", "label", "assign"]
+        assert isinstance(session.history[5], Accuracy)
 
 
-def test_every_verdict_comes_from_a_model_that_had_not_learned_from_the_row(labelled_session):
-    n = len(labelled_session.board.labels)
-    assert all(verdict.first_n <= verdict.n < n for verdict in labelled_session.verdicts())
+class TestViews:
+    def test_labels_that_disagree_with_the_model_come_first_and_are_corrected_with_one_action(self, make, truth):
+        session = make()
+        rows = [label_next(session, i, "fox") for i in range(6)]
+        top, probability = np.zeros(len(truth), np.int16), np.full(len(truth), 0.9, np.float32)
+        top[rows[2]], probability[rows[2]] = 1, 0.95
+        session.fitted = Fitted(6, None, ["fox", "dog"], top, probability)
+        found = session.listing("", 0)
+        assert found["doubtful"] == 1
+        assert (found["items"][0]["row"], found["items"][0]["alternative"]) == (rows[2], "dog")
+        act(session, "adjudicate", 50, rows=[rows[2]], label="dog")
+        assert labels(session)[rows[2]] == "dog"
+        assert session.listing("", 0)["doubtful"] == 0
+        assert session.listing("DOG", 0)["total"] == 1
+        name = session.pool.ids[rows[0]]
+        assert [item["name"] for item in session.listing(name[:9], 0)["items"]] == [name]
 
+    @pytest.fixture
+    def grid(self, pool, model) -> Callable[..., Any]:
+        sessions: list[Session] = []
 
-def test_figures_are_json_and_say_it_all(labelled_session):
-    import json
+        def build(*annotators: str) -> Session:
+            settings = Settings(annotators=annotators or ("",))
+            sessions.append(Session(pool, start_from(model, pool), Store(None, pool.row_of), settings))
+            sessions[-1].fit()
+            return sessions[-1]
 
-    found = json.loads(json.dumps(labelled_session.figures()))
-    assert found["labels"] == found["learned"] == 32
-    assert sum(each["share"] for each in found["shares"]) == pytest.approx(1.0)
-    assert sum(each["labels"] for each in found["shares"]) == 32
-    assert [at["labels"] for at in found["history"]] == sorted({at["labels"] for at in found["history"]})
-    assert found["gain"]["low"] <= found["gain"]["points"] <= found["gain"]["high"]
+        yield build
+        for session in sessions:
+            close(session)
 
+    def test_no_two_people_look_at_the_same_grid(self, grid):
+        session = grid("ann", "ben")
+        assigned = {row for who in ("ann", "ben") for row in rows_of(session.assigned(who))}
+        shown = {
+            who: {row for name in CLASSES for row in rows_of(session.grid(who, name, "doubtful")["items"])}
+            for who in ("ann", "ben")
+        }
+        assert shown["ann"]
+        assert shown["ben"]
+        assert not shown["ann"] & shown["ben"]
+        assert not assigned & (shown["ann"] | shown["ben"])
 
-def test_after_an_undo_the_curve_forgets_what_did_not_happen(pool):
-    session = Session(pool, CLASSES)
-    shown = {"value": 0.5, "low": 0.2, "high": 0.8, "n": 5, "right": 2}
-    session.apply([Event("figure", info={**shown, "labels": n}) for n in (18, 20, 22, 19)])
-    assert [at["labels"] for at in session.figures()["history"]] == [18, 19]
+    def test_the_grid_shows_one_class_in_the_order_asked_for(self, grid):
+        session = grid()
+        doubtful, certain = (session.grid("", "dog", order) for order in ("doubtful", "certain"))
+        assert {item["guess"] for item in doubtful["items"]} == {"dog"}
+        for found, reverse in ((doubtful, False), (certain, True)):
+            probability = [float(session.fitted.probability[row]) for row in rows_of(found["items"])]
+            assert probability == sorted(probability, reverse=reverse)
+        act(session, "label", 1, rows=[doubtful["items"][0]["row"]], label="dog")
+        marked = doubtful["items"][1]["row"]
+        act(session, "label", 2, label="dog", wrong=[marked])
+        assert marked not in rows_of(session.grid("", "dog", "doubtful")["items"])
+        assert session.grid("", "wolf", "doubtful") == {"items": [], "total": 0}

@@ -1,1 +1,1 @@
-"""Label a pool in the browser: `session` is pure, `journal` keeps every answer on disk, `web` is the skin over both."""
+"""Label a pool in the browser: `store` keeps answers on disk, `session` serves them, `web` and `server` are HTTP."""

@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import io
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Protocol
 
 import numpy as np
 
+from pro2.embed.extract import Progress, extract
+from pro2.embed.images import ImageError, decode
+from pro2.embed.registry import DEFAULT_BACKBONES, create_backbone
+from pro2.embed.sources import open_images, open_texts, table_images
 from pro2.tables.embeddings import EmbeddingTable
 
 MAX_TEXT = 20_000  # characters of one row that are sent to the page
 MAX_COLUMNS = 24
+SIZES = (320, 1280, 2560)  # longest side of an image: a tile of the grid, a screen, a large screen
+_TABLE = "pool.arrow"  # in the folder of the session
+_REVEALING = ("label", "split")  # columns that come from folder names
+_LOSSLESS = 512  # pixels; JPEG would blur the few that a small image has
+_CACHED = 256  # images; at most about 1 MiB each
+_DECODING = threading.Semaphore(2)  # large photographs take hundreds of megabytes while they are decoded
 
 
 class Pictures(Protocol):
     """Encoded images by row number, as `pro2.embed.open_images` gives them."""
 
     def read(self, row: int) -> bytes:
-        """The encoded image, or an error that says why not."""
+        """The encoded image, or an error with the reason."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows of one table, unlabelled as far as this room is concerned.
-
-    Attributes
-    ----------
-    table : EmbeddingTable
-    pictures : Pictures or None
-        Images of the rows, in the table's order.
-    text : str or None
-        The column to show as the text of a row.
-    hidden : sequence of str
-        Columns that are not shown: the folder name would give the label away.
-    title : str
-        What the page calls the pool.
-    """
+    """Rows of one table, unlabelled as far as this package is concerned."""
 
     table: EmbeddingTable
-    pictures: Pictures | None = None
-    text: str | None = None
-    hidden: Sequence[str] = ()
+    pictures: Pictures | None = None  # images of the rows, in the table's order
+    text: str | None = None  # the column to show as the text of a row
+    hidden: Sequence[str] = ()  # columns that are not shown: a folder name would give the label away
     title: str = "the pool"
 
     def __len__(self) -> int:
@@ -64,20 +63,16 @@ class Pool:
         return {name: row for row, name in enumerate(self.ids)}
 
     def mark(self, row: int) -> str:
-        """A short fingerprint of the row's embedding: labels remember what they were given to."""
+        """A short fingerprint of the row's embedding, stored with each label."""
         return hashlib.blake2b(self.take(np.array([row])).tobytes(), digest_size=8).hexdigest()
-
-    def name(self, row: int) -> str:
-        """The row's id as the page may show it."""
-        return shown(self.ids[row])
 
     def describe(self, row: int) -> dict[str, Any]:
         """What a person sees of a row, everything as text."""
-        found: dict[str, Any] = {"row": row, "name": self.name(row), "image": self.pictures is not None}
+        item: dict[str, Any] = {"row": row, "name": without_folder(self.ids[row]), "image": self.pictures is not None}
         if self.text is not None:
-            found["text"] = str(self.table.column(self.text)[row])[:MAX_TEXT]
-        found["columns"] = [[name, shown(_value(self.table.column(name)[row]))] for name in self.visible]
-        return found
+            item["text"] = str(self.table.column(self.text)[row])[:MAX_TEXT]
+        item["columns"] = [[name, without_folder(_as_text(self.table.column(name)[row]))] for name in self.visible]
+        return item
 
     @cached_property
     def visible(self) -> list[str]:
@@ -87,26 +82,44 @@ class Pool:
 
     def words(self, row: int) -> str:
         """What a search looks through."""
-        parts = [self.name(row)] + ([] if self.text is None else [str(self.table.column(self.text)[row])])
-        return " ".join(parts).casefold()
+        text = "" if self.text is None else str(self.table.column(self.text)[row])
+        return f"{without_folder(self.ids[row])} {text}".casefold()
 
     def logits(self, coef: np.ndarray, intercept: np.ndarray, unit: bool = False) -> np.ndarray:
         """(n, K') of an affine map on all rows, block by block: the pool may be larger than memory."""
         out = np.empty((len(self), len(coef)), dtype=np.float32)
         weight = np.ascontiguousarray(np.asarray(coef, dtype=np.float32).T)
-        for X, span in self.table.iter_batches():
+        for X, rows in self.table.iter_batches():
             X = np.asarray(X, dtype=np.float32)
             if unit:
                 length = np.linalg.norm(X, axis=1, keepdims=True)
                 X = X / np.where(length > 0, length, 1.0)
-            out[span] = X @ weight
+            out[rows] = X @ weight
         return out + np.asarray(intercept, dtype=np.float32)
+
+
+def without_folder(text: str) -> str:
+    """Absolute paths shortened to the file's name: the page reveals nothing about the folders of this machine."""
+    if text.startswith("/"):
+        path = PurePosixPath(text)
+        # "/s" and "/ or not" are text; a path begins with a folder that exists
+        return path.name if len(path.parts) > 2 and Path(*path.parts[:2]).is_dir() else text
+    windows = PureWindowsPath(text)
+    return windows.name if windows.is_absolute() and len(windows.parts) > 1 else text
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return ", ".join(_as_text(each) for each in value[:8].tolist()) + (" …" if len(value) > 8 else "")
+    value = value.item() if hasattr(value, "item") else value
+    return f"{value:.6g}" if isinstance(value, float) else str(value)[:MAX_TEXT]
+
+
+# where a pool comes from
 
 
 @dataclass(frozen=True)
 class _Aligned:
-    """Images of other rows in other order, by the rows of a table."""
-
     pictures: Pictures
     rows: list[int]
 
@@ -116,28 +129,64 @@ class _Aligned:
 
 def by_id(images: Any, table: EmbeddingTable) -> Pictures:
     """The images of a table's rows, found by id: images that could not be embedded have no row."""
-    place = {str(name): row for row, name in enumerate(images.ids.tolist())}
-    return _Aligned(images, [place[str(name)] for name in table.ids.tolist()])
+    row_of = {str(name): row for row, name in enumerate(images.ids.tolist())}
+    return _Aligned(images, [row_of[str(name)] for name in table.ids.tolist()])
 
 
-def shown(text: str) -> str:
-    """Absolute paths shrink to the file's name: the page tells nobody where things are on this machine."""
-    if text.startswith("/"):
-        path = PurePosixPath(text)
-        # "/s" and "/ or not" are text; a path begins with a folder that exists
-        return path.name if len(path.parts) > 2 and Path(*path.parts[:2]).is_dir() else text
-    windows = PureWindowsPath(text)
-    return windows.name if windows.is_absolute() and len(windows.parts) > 1 else text
+def embedded_pool(
+    path: Path, session: Path, model: Any, text: str | None, backbone: str | None, hide: Sequence[str], update: Progress
+) -> Pool:
+    """The images of a folder, or the rows of a list by their text, embedded once with the model's backbone.
+
+    Images that cannot be decoded and empty texts are left out.
+    """
+    rows: Any = open_images(path) if text is None else open_texts(path, text)
+    source = {} if model is None else model.provenance.get("source", {})
+    name = backbone or source.get("backbone") or DEFAULT_BACKBONES["images" if text is None else "texts"]
+    extract(rows, create_backbone(name), session / _TABLE, on_error="skip", force=True, progress=update)
+    table, title = EmbeddingTable.open(session / _TABLE), path.resolve().name
+    if text is None:
+        return Pool(table, by_id(rows, table), None, [*_REVEALING, *hide], title)
+    return Pool(table, None, text, hide, title)
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return ", ".join(_value(each) for each in value[:8].tolist()) + (" …" if len(value) > 8 else "")
-    value = value.item() if hasattr(value, "item") else value
-    return f"{value:.6g}" if isinstance(value, float) else str(value)[:MAX_TEXT]
+def table_pool(table: EmbeddingTable, images: Path | None, text: str | None, hide: Sequence[str], title: str) -> Pool:
+    """The rows of a table, with their images under a folder if there is one."""
+    if text is not None:
+        table.column(text)  # an unknown name is reported here, with the nearest ones
+    return Pool(table, None if images is None else table_images(table, images), text, hide, title)
 
 
-def folder_of(path: Path) -> Path:
-    """Where the journal and the results of a pool go, beside it: photos/ -> photos-labels/."""
+def session_folder(path: Path) -> Path:
+    """Where the journal and the results of a pool go, next to it: photos/ -> photos-labels/."""
     whole = path.resolve()
     return whole.with_name(f"{whole.stem if path.is_file() else whole.name}-labels")
+
+
+# images for the page
+
+
+class BrokenImage(ValueError):
+    """An image that cannot be shown; the message is the reason, without any path."""
+
+
+def thumbnails(pictures: Pictures) -> Callable[[int, int], tuple[bytes, str]]:
+    """A function of row and size: the image upright, its longer side at most `size`, encoded; and its media type."""
+
+    @lru_cache(_CACHED)
+    def thumbnail(row: int, size: int) -> tuple[bytes, str]:
+        with _DECODING:
+            try:
+                image = decode(pictures.read(row))
+            except ImageError as error:
+                reason = str(error)
+                raise BrokenImage("it cannot be read" if "/" in reason or "\\" in reason else reason) from error
+            image.thumbnail((size, size), reducing_gap=2.0)
+            out, small = io.BytesIO(), max(image.size) <= _LOSSLESS
+            if small:
+                image.save(out, "PNG", compress_level=3)
+            else:
+                image.save(out, "JPEG", quality=88)
+            return out.getvalue(), "image/png" if small else "image/jpeg"
+
+    return thumbnail

@@ -1,242 +1,404 @@
-"""A labelling session: events in, next items and figures out. No web, no files, no threads, no clock of its own."""
+"""A labelling session behind one lock: actions of the page in; items, figures and lists out."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
-from pro2.label.board import Board, Given
-from pro2.label.estimate import FEWEST, Accuracy, Verdict, accuracy, advice, basis, growth
-from pro2.label.events import CHOSEN, RANDOM, SECOND, Event
-from pro2.label.fitting import Fitted, Guess, Labelled
+from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, basis, growth
+from pro2.label.model import Fitted, Labelled, Prediction, Refitter, Start, refit
 from pro2.label.pool import Pool
+from pro2.label.store import RANDOM, SECOND, SUGGESTED, Event, JournalError, Store
 
-LEASE = 900.0  # seconds after which a row in idle hands may go to somebody else
-MORE = 10  # the page says what this many further labels would bring
+PER_PERSON = 3  # assigned rows: the one on screen and two that are loading
+LEASE = 900.0  # seconds after which an assigned row may go to somebody else
+MORE = 10  # the page shows what this many further labels would bring
+GRID = 24  # items of a grid: what one looks over at a glance
+LIST = 60  # rows of a list before "Show more"
+MAX_NAME = 80  # characters of a class
+_CONFLICT = 2.0  # sorts before every probability
+
+
+class Refused(ValueError):
+    """A request that makes no sense here; the message is for the person at the page."""
+
+
+Rows = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=GRID)]
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What the page sends. An action whose key was received before changes nothing.
+
+    `wrong` are rows of a grid that are not what it shows: they are assigned to the person, to come up one by one.
+    """
+
+    kind: Literal["label", "adjudicate", "skip", "class", "undo"]
+    key: Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
+    rows: Rows = []
+    label: str = ""
+    wrong: Rows = []
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How items are handed out.
+    """How items are assigned."""
 
-    Attributes
-    ----------
-    random : float
-        Share of the items that chance chooses: accuracy is measured on them.
-    overlap : float
-        Share of the items that go to a second person, to see whether people agree.
-    annotators : tuple of str
-        Who may label; a single empty name when one person works alone.
-    seed : int
-        Of the random draws.
-    """
-
-    random: float = 0.25
-    overlap: float = 0.0
-    annotators: tuple[str, ...] = ("",)
-    seed: int = 0
+    random: float = 0.25  # share of the items drawn at random: accuracy is measured on them
+    overlap: float = 0.0  # share of the items that go to a second person, to see whether people agree
+    annotators: tuple[str, ...] = ("",)  # a single empty name when one person works alone
+    seed: int = 0  # of the random draws
 
 
-ALONE = Settings()
+DEFAULTS = Settings()
 
 
 class Session:
-    """The labels of a pool, the model they make, and what comes next.
+    """The labels of a pool, the model that `start` makes of them, and what comes next. Methods are thread-safe."""
 
-    Parameters
-    ----------
-    pool : Pool
-    classes : sequence of str
-        Known at the start; more can be added.
-    settings : Settings
-    """
-
-    def __init__(self, pool: Pool, classes: Sequence[str], settings: Settings = ALONE) -> None:
-        self.pool, self.settings = pool, settings
-        self.board = Board(pool.row_of, classes)
+    def __init__(self, pool: Pool, start: Start, store: Store, settings: Settings = DEFAULTS) -> None:
+        self.pool, self.start, self.store, self.settings = pool, start, store, settings
+        self.lock = threading.RLock()
         self.fitted = Fitted()
         self.history: dict[int, Accuracy] = {}
+        self._unsaved: Event | None = None  # the newest figure, written together with the next action
+        for event in store.events("figure"):
+            self._remember(event.info["labels"], Accuracy(*(event.info[each.name] for each in fields(Accuracy))))
+        self._subscribers: list[Callable[[], object]] = []
+        self.version = int(1000 * time.time())  # differs from that of an earlier server that a page may remember
+        self.refitter = Refitter(self._steps, self.set_model)
 
-    def apply(self, events: Iterable[Event]) -> None:
-        """Take events into account, in their order."""
-        for event in events:
-            self.board.apply(event)
-            if event.kind == "figure":
-                n_labels, shown = event.info["labels"], [event.info[each.name] for each in fields(Accuracy)]
-                # after an undo, what was shown for more labels than there are now is history that did not happen
-                self.history = {n: each for n, each in self.history.items() if n < n_labels}
-                self.history[n_labels] = Accuracy(*shown)
+    @contextlib.contextmanager
+    def subscribed(self, callback: Callable[[], object]) -> Iterator[None]:
+        """Have `callback` called, from any thread, after every change."""
+        self._subscribers.append(callback)
+        try:
+            yield
+        finally:
+            self._subscribers.remove(callback)
+
+    def notify(self) -> None:
+        """Wake everybody who waits for a change."""
+        self.version += 1
+        for callback in list(self._subscribers):
+            callback()
+
+    def fit(self) -> None:
+        """Fit the present labels and choose the next rows, in this thread."""
+        for fitted in self._steps():
+            self.set_model(fitted)
+
+    def _steps(self) -> Iterator[Fitted]:
+        with self.lock:
+            labelled, before = self.labelled(), self.fitted
+        yield from refit(self.pool, self.start, labelled, before)
+
+    def set_model(self, fitted: Fitted) -> None:
+        """Show a newer model."""
+        with self.lock:
+            self.fitted = fitted
+            now = accuracy(self.outcomes())
+            if now is not None and self.history.get(fitted.n) != now:
+                self._remember(fitted.n, now)
+                self._unsaved = Event("figure", info={**asdict(now), "labels": fitted.n})
+        self.notify()
+
+    def _remember(self, n: int, figure: Accuracy) -> None:
+        # figures of more labels than there are now belong to labels that were undone
+        self.history = {before: each for before, each in self.history.items() if before < n} | {n: figure}
+
+    # actions
+
+    def act(self, annotator: str, action: Action) -> dict[str, Any]:
+        """Write an action and the assignments it leads to in one transaction, then answer."""
+        undone: list[Event] = []
+        with self.lock:
+            if not self.store.knows(action.key):
+                events, undone = self._events(annotator, action)
+                with self.store.transaction():
+                    self.store.append([self._unsaved, *events] if self._unsaved else events)
+                    self._assign(annotator)
+                self._unsaved = None
+            answer = {"saved": action.key, "assigned": self._items(annotator), "labels": len(self.store.labels)}
+        if undone:
+            rows = [self.pool.row_of[event.id] for event in undone if event.id is not None]
+            answer["undone"] = {"kind": undone[0].kind, "label": undone[0].label, "rows": rows}
+        self.refitter.request()
+        self.notify()
+        return answer | {"version": self.version}
+
+    def _events(self, annotator: str, action: Action) -> tuple[list[Event], list[Event]]:
+        """Events of an action, and those that it undoes."""
+        kind, key = action.kind, action.key
+        if kind == "undo":
+            last = self.store.last_action(annotator)
+            if not last:
+                raise Refused("There is nothing to undo.")
+            return [Event("undo", annotator, info={"of": last[0].key}, key=key)], last
+        if kind == "class":
+            return [Event("class", annotator, label=self._new_class(action.label), key=key)], []
+        if kind != "skip" and action.label not in self.classes:
+            raise Refused("There is no class of that name.")
+        if not (action.rows or action.wrong):
+            raise Refused("The action names no item.")
+        if max(*action.rows, *action.wrong, 0) >= len(self.pool):
+            raise Refused("These rows are not in the pool.")
+        label, ids = None if kind == "skip" else action.label, self.pool.ids
+        events = [self._assignment(annotator, row, SUGGESTED, key) for row in dict.fromkeys(action.wrong)]
+        for row in dict.fromkeys(action.rows):
+            events.append(Event(kind, annotator, ids[row], label, {"mark": self.pool.mark(row)}, key))
+        return events, []
+
+    def _new_class(self, name: str) -> str:
+        name = " ".join(name.split())
+        if not 0 < len(name) <= MAX_NAME:
+            raise Refused(f"A class needs a name of 1 to {MAX_NAME} characters.")
+        if name.casefold() in (each.casefold() for each in self.classes):
+            raise Refused(f"There is already a class “{name}”.")
+        return name
+
+    # what comes next
+
+    @property
+    def classes(self) -> list[str]:
+        """Classes in the order of their keys: those of the start, then those that people added."""
+        return list(dict.fromkeys([*self.start.classes, *self.store.classes()]))
 
     @cached_property
-    def lot(self) -> np.ndarray:
-        """A number per row, drawn once from the seed and the row's id: the lowest are drawn first.
+    def random_rank(self) -> np.ndarray:
+        """A number per row, drawn from the seed and the row's id: rows are drawn at random in this order.
 
-        A pool that grows keeps the lots of its rows, so what was a random sample of it stays one.
+        A pool that grows keeps the ranks of its rows, so what was a random sample of it stays one.
         """
         key = self.settings.seed.to_bytes(8, "big")
         digests = (hashlib.blake2b(name.encode(), key=key, digest_size=8).digest() for name in self.pool.ids)
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
-    def sample(self) -> list[int]:
-        """Labelled rows that make a random sample of the whole pool, in the order of their lots.
+    def assigned(self, annotator: str) -> list[dict[str, Any]]:
+        """The items that this person is to answer, filled up."""
+        with self.lock:
+            # a full disk is reported by the next action; what was saved a moment ago must not look lost
+            with contextlib.suppress(JournalError), self.store.transaction():
+                self._assign(annotator)
+            return self._items(annotator)
 
-        Rows that chance has put to somebody, and all others up to the last lot of those that have a label anyway:
-        leaving the latter out would leave out what the suggestions find hard and what a grid shows to be easy.
-        """
-        drawn = [row for row, given in self.board.drawn.items() if given.draw == RANDOM and row in self.board.labels]
-        if not drawn:
-            return []
-        rows = np.fromiter(self.board.labels, dtype=np.intp)
-        rows = rows[self.lot[rows] <= self.lot[drawn].max()]
-        return rows[np.argsort(self.lot[rows])].tolist()
-
-    def labelled(self, now: float = 0.0) -> Labelled:
-        """What a refit needs to know, as it is at this moment."""
-        held = [row for rows in self.board.held.values() for row in rows if row not in self.board.labels]
-        return Labelled(
-            np.fromiter(self.board.labels, dtype=np.intp),
-            list(self.board.labels.values()),
-            self.sample(),
-            np.flatnonzero(self._free(now)),
-            np.array(sorted(set(held)), dtype=np.intp),
-        )
-
-    def give(self, annotator: str, n: int, now: float) -> list[Event]:
-        """Events that bring this person's hands up to n rows; empty when they hold as many or nothing is left."""
-        events: list[Event] = []
-        taken = set(self.board.held.get(annotator, {}))
-        while len(taken) < n:
-            found = self._next(annotator, self.board.n_given[annotator] + len(events), taken, now)
-            if found is None:
-                break
-            row, draw = found
-            taken.add(row)
-            events.append(self.given(annotator, row, draw, now))
-        return events
-
-    def given(self, annotator: str, row: int, draw: str, now: float) -> Event:
-        """The event of handing a row to somebody, with what the model says before it learns from it."""
-        guess = self.fitted.guess(row)
-        info = {"draw": draw, "n": self.fitted.n, "guess": None if guess is None else guess[0]}
-        return Event("give", annotator, self.pool.ids[row], info=info, time=now)
-
-    def _next(self, annotator: str, number: int, taken: set[int], now: float) -> tuple[int, str] | None:
-        """The row that this person's item `number` is, and why."""
-        if _due(number, self.settings.overlap):
-            open_rows = [row for row in self._for_second_opinion(annotator) if row not in taken]
-            if open_rows:
-                return open_rows[0], SECOND
-        free = self._free(now)
-        free[list(taken)] = False
-        if not _due(number, self.settings.random):
-            for row in self.fitted.queue:
-                if free[row]:
-                    return row, CHOSEN
-        # chance also fills in while no suggestions are ready: such rows are as good for measuring as any others
-        rows = np.flatnonzero(free)
-        if not len(rows):
-            return None
-        return int(rows[self.lot[rows].argmin()]), RANDOM
-
-    def _free(self, now: float) -> np.ndarray:
-        """Rows that nobody has labelled, skipped or in their hands."""
-        free = np.ones(len(self.pool), dtype=bool)
-        free[list(self.board.labels)] = False
-        free[self.board.skipped] = False
-        for rows in self.board.held.values():
-            free[[row for row, given in rows.items() if now - given.time < LEASE]] = False
-        return free
-
-    def _for_second_opinion(self, annotator: str) -> list[int]:
-        """Rows that exactly one other person has labelled, the oldest first."""
-        elsewhere = {row for who, rows in self.board.held.items() if who != annotator for row in rows}
-        said = {row: self.board.opinions(row) for row in self.board.labels if row not in elsewhere}
-        return [row for row, people in said.items() if len(people) == 1 and annotator not in people]
+    def _items(self, annotator: str) -> list[dict[str, Any]]:
+        return [self.item(row) for row in self.store.assigned.get(annotator, {})]
 
     def item(self, row: int) -> dict[str, Any]:
-        """A row as the page shows it, with the model's guess."""
+        """A row as the page shows it, with the model's prediction."""
         guess = self.fitted.guess(row)
-        found = self.pool.describe(row)
-        found["guess"] = None if guess is None else guess[0]
-        found["sure"] = None if guess is None or not self.fitted.n else round(guess[1], 4)
-        return found
+        probability = None if guess is None or not self.fitted.n else round(guess[1], 4)
+        return self.pool.describe(row) | {"guess": guess and guess[0], "probability": probability}
 
-    def hands(self, annotator: str) -> list[Given]:
-        """What this person holds, in the order in which it comes up."""
-        return list(self.board.held.get(annotator, {}).values())
+    def _assign(self, annotator: str) -> None:
+        """Bring this person's assigned rows up to `PER_PERSON`, as long as there are any."""
+        rows = set(self.store.assigned.get(annotator, {}))
+        number = self.store.n_assigned(annotator)
+        events: list[Event] = []
+        while len(rows) < PER_PERSON and (found := self._next(annotator, number + len(events), rows)):
+            rows.add(found[0])
+            events.append(self._assignment(annotator, *found))
+        if events:
+            self.store.append(events)
 
-    def verdicts(self) -> list[Verdict]:
-        """The newest verdict on every row of the sample that has any, and the first where there was one."""
+    def _assignment(self, annotator: str, row: int, draw: str, key: str = "") -> Event:
+        guess = self.fitted.guess(row)
+        info = {"draw": draw, "n": self.fitted.n, "guess": guess and guess[0]}
+        return Event("assign", annotator, self.pool.ids[row], info=info, key=key)
+
+    def _next(self, annotator: str, number: int, taken: set[int]) -> tuple[int, str] | None:
+        """The row that becomes this person's item `number`, and why."""
+        if _is_due(number, self.settings.overlap):
+            for row in self._for_second_label(annotator):
+                if row not in taken:
+                    return row, SECOND
+        free = self._free()
+        free[list(taken)] = False
+        if not _is_due(number, self.settings.random):
+            for row in self.fitted.queue:
+                if free[row]:
+                    return row, SUGGESTED
+        # rows drawn at random also fill in while no suggestions are ready: they are as good for measuring as any other
+        rows = np.flatnonzero(free)
+        return (int(rows[self.random_rank[rows].argmin()]), RANDOM) if len(rows) else None
+
+    def _free(self) -> np.ndarray:
+        """Mask of rows that nobody has labelled, skipped or on screen."""
+        free, now = np.ones(len(self.pool), dtype=bool), time.time()
+        free[list(self.store.labels)] = False
+        free[list(self.store.skipped)] = False
+        for rows in self.store.assigned.values():
+            free[[row for row, assignment in rows.items() if now - assignment.time < LEASE]] = False
+        return free
+
+    def _for_second_label(self, annotator: str) -> list[int]:
+        """Rows that exactly one other person has labelled, the oldest first."""
+        elsewhere = {row for who, rows in self.store.assigned.items() if who != annotator for row in rows}
+        people = {row: who for row, who in self.store.annotations.items() if row not in elsewhere}
+        return [row for row, who in people.items() if len(who) == 1 and annotator not in who]
+
+    def labelled(self) -> Labelled:
+        """Input of a refit, as it is at this moment."""
+        assigned = {row for rows in self.store.assigned.values() for row in rows if row not in self.store.labels}
+        return Labelled(
+            np.fromiter(self.store.labels, dtype=np.intp),
+            [str(answer.label) for answer in self.store.labels.values()],
+            self.sample(),
+            np.flatnonzero(self._free()),
+            np.array(sorted(assigned), dtype=np.intp),
+        )
+
+    # how good it is
+
+    def sample(self) -> list[int]:
+        """Labelled rows that are a random sample of the whole pool, in random order.
+
+        Rows drawn at random, and all others up to the highest rank of those that have a label anyway: without the
+        latter the sample would lack what suggestions find hard and what a grid shows to be easy.
+        """
+        labels, drawn = self.store.labels, self.store.drawn
+        at_random = [row for row, first in drawn.items() if first.draw == RANDOM and row in labels]
+        if not at_random:
+            return []
+        rows = np.fromiter(labels, dtype=np.intp)
+        rows = rows[self.random_rank[rows] <= self.random_rank[at_random].max()]
+        return rows[np.argsort(self.random_rank[rows])].tolist()
+
+    def outcomes(self) -> list[Outcome]:
+        """Whether predictions for the sample are right: the newest of each row, and the one it was assigned with."""
         found = []
         for row in self.sample():
-            truth, given, fresh = self.board.labels[row], self.board.drawn.get(row), self.fitted.judged.get(row)
-            first = None if given is None or given.guess is None else Guess(given.guess, given.n)
-            last = fresh or first
+            truth, given = self.store.labels[row].label, self.store.drawn.get(row)
+            first = None if given is None or given.guess is None else Prediction(given.guess, given.n)
+            last = self.fitted.out_of_fold.get(row) or first
             if last is not None:
                 before = (None, 0) if first is None else (first.label == truth, first.n)
-                found.append(Verdict(last.label == truth, last.n, *before))
+                found.append(Outcome(last.label == truth, last.n, *before))
         return found
 
-    def figure_event(self) -> Event | None:
-        """What the page shows now, for the journal, when the number of labels has changed since the last one."""
-        found = accuracy(self.verdicts())
-        if found is None or self.history.get(self.fitted.n) == found:
-            return None
-        return Event("figure", info={**vars(found), "labels": self.fitted.n})
+    def figures(self, annotator: str) -> dict[str, Any]:
+        """The figures of the panel, and new predictions for this person's items."""
+        with self.lock:
+            assigned = list(self.store.assigned.get(annotator, {}))
+            guesses = {str(row): guess for row in assigned if (guess := self.fitted.guess(row))}
+            rest = {"assigned": assigned, "guesses": guesses, "classes": self.classes, "version": self.version}
+            return self.summary() | rest
 
-    def figures(self) -> dict[str, Any]:
-        """Everything beside the item: accuracy, growth, shares, agreement, and one sentence."""
-        verdicts, board = self.verdicts(), self.board
-        found = accuracy(verdicts)
-        now = found if len(verdicts) >= FEWEST else None
-        rise = growth(verdicts, max(2, len(board.classes)))
-        n_twice, disputed = board.twice()
-        left = len(self.pool) - len(board.labels) - len(board.skipped)
-        passed = [row for row in board.skipped if row in board.drawn and board.drawn[row].draw == RANDOM]
+    def summary(self) -> dict[str, Any]:
+        """Accuracy, growth, class shares, agreement and one sentence of advice."""
+        outcomes, store, random = self.outcomes(), self.store, self.settings.random
+        measured, n_labels = accuracy(outcomes), len(store.labels)
+        shown = measured if len(outcomes) >= FEWEST else None
+        rise = growth(outcomes, max(2, len(self.classes)))
+        left = len(self.pool) - n_labels - len(store.skipped)
+        n_passed = sum(row in store.drawn and store.drawn[row].draw == RANDOM for row in store.skipped)
+        double = [set(people.values()) for people in store.annotations.values() if len(people) > 1]
         return {
-            "labels": len(board.labels),
+            "labels": n_labels,
             "learned": self.fitted.n,
-            "accuracy": None if now is None else vars(now),
-            "history": [{"labels": n, **vars(each)} for n, each in sorted(self.history.items())],
-            "gain": None if now is None else dict(zip(("points", "low", "high"), rise.gain(len(board.labels), MORE))),
-            "shares": self.shares(),
-            "agreement": {"twice": n_twice, "disputed": len(disputed)},
-            "advice": advice(found, rise, len(board.labels), self.settings.random, self.doubtful_class(), left),
-            "basis": basis(now, self.settings.random, len(passed)),
+            "accuracy": shown and asdict(shown),
+            "history": [{"labels": n, **asdict(each)} for n, each in sorted(self.history.items())],
+            "gain": shown and dict(zip(("points", "low", "high"), rise.gain(n_labels, MORE))),
+            "shares": self._shares(),
+            "agreement": {"double_labelled": len(double), "conflicts": sum(len(labels) > 1 for labels in double)},
+            "advice": advice(measured, rise, n_labels, random, self._doubtful_class(), left),
+            "basis": basis(shown, random, n_passed),
         }
 
-    def shares(self) -> list[dict[str, Any]]:
-        """For each class its share of the guesses for unlabelled rows, and how many labels it has."""
-        labels = Counter(self.board.labels.values())
-        rest = self.rest()
-        guessed = self.fitted.top[rest] if self.fitted.names else np.empty(0, np.int16)
-        counts = np.bincount(guessed, minlength=len(self.fitted.names)).tolist()
-        share = {name: n / max(1, len(rest)) for name, n in zip(self.fitted.names, counts)}
-        return [{"name": name, "share": share.get(name, 0.0), "labels": labels[name]} for name in self.board.classes]
+    def _shares(self) -> list[dict[str, Any]]:
+        """For each class its share of the predictions for unlabelled rows, and how many labels it has."""
+        labels = Counter(answer.label for answer in self.store.labels.values())
+        rest, names = self.unlabelled(), self.fitted.names
+        counts = np.bincount(self.fitted.top[rest] if names else [], minlength=len(names))
+        share = dict(zip(names, (counts / max(1, len(rest))).tolist()))
+        return [{"name": name, "share": share.get(name, 0.0), "labels": labels[name]} for name in self.classes]
 
-    def rest(self) -> np.ndarray:
+    def unlabelled(self) -> np.ndarray:
         """Rows without a label."""
-        left = np.ones(len(self.pool), dtype=bool)
-        left[list(self.board.labels)] = False
-        return np.flatnonzero(left)
+        without = np.ones(len(self.pool), dtype=bool)
+        without[list(self.store.labels)] = False
+        return np.flatnonzero(without)
 
-    def doubtful_class(self) -> str | None:
-        """The class whose guesses hold clearly more of the expected errors than the others'; None when none does."""
-        if not self.fitted.names:
+    def _doubtful_class(self) -> str | None:
+        """The class whose predictions hold clearly more of the expected errors than the others'; None if none does."""
+        names, rest = self.fitted.names, self.unlabelled()
+        if not names:
             return None
-        rest, n_classes = self.rest(), len(self.fitted.names)
-        doubt = np.bincount(self.fitted.top[rest], 1.0 - self.fitted.sure[rest], n_classes)
-        worst = int(doubt.argmax())
-        stands_out = doubt[worst] > 1.5 * doubt.sum() / len(doubt)
-        return self.fitted.names[worst] if stands_out else None
+        errors = np.bincount(self.fitted.top[rest], 1.0 - self.fitted.probability[rest], len(names))
+        worst = int(errors.argmax())
+        return names[worst] if errors[worst] > 1.5 * errors.sum() / len(errors) else None
+
+    # the other two views
+
+    def grid(self, annotator: str, label: str, order: str) -> dict[str, Any]:
+        """Unlabelled items predicted to be of one class, the least or the most certain first.
+
+        Assigned items are left out, as they come up one by one. Several people have a part of the pool each, so that no
+        two of them look at the same grid.
+        """
+        with self.lock:
+            if label not in self.fitted.names:
+                return {"items": [], "total": 0}
+            rest, people = self.unlabelled(), self.settings.annotators
+            rest = rest[rest % len(people) == people.index(annotator)]
+            rest = rest[~np.isin(rest, [row for rows in self.store.assigned.values() for row in rows])]
+            rows = rest[self.fitted.top[rest] == self.fitted.names.index(label)]
+            probability = self.fitted.probability[rows]
+            rows = rows[np.argsort(-probability if order == "certain" else probability, kind="stable")]
+            return {"items": [self.item(int(row)) for row in rows[:GRID]], "total": len(rows)}
+
+    def listing(self, query: str, offset: int) -> dict[str, Any]:
+        """Labelled items: those that people disagree on, those where the model disagrees, then the newest."""
+        with self.lock:
+            words, labels = query.casefold().strip(), self.store.labels
+            rows = [
+                row
+                for row, answer in labels.items()
+                if words in str(answer.label).casefold() or words in self.pool.words(row)
+            ]
+            alternatives = [self._alternative(row) for row in rows]
+            order = sorted(range(len(rows)), key=lambda i: (-alternatives[i][1], -i))
+            skipped = [] if words or offset else list(self.store.skipped)[:LIST]
+            return {
+                "items": [self._entry(rows[i], *alternatives[i]) for i in order[offset : offset + LIST]],
+                "total": len(rows),
+                "doubtful": sum(doubt > 0 for _, doubt in alternatives),
+                "skipped": [self.item(row) | {"doubt": 0.0} for row in skipped],
+            }
+
+    def _alternative(self, row: int) -> tuple[str | None, float]:
+        """What the model predicts instead of the label, and how probable it is; (None, 0) where it agrees."""
+        label, people = self.store.labels[row].label, self.store.annotations.get(row, {})
+        if row in self.store.adjudicated:
+            return None, 0.0
+        if len(set(people.values())) > 1:
+            return None, _CONFLICT
+        guess, out_of_fold = self.fitted.guess(row), self.fitted.out_of_fold.get(row)
+        if guess is not None and guess[0] != label:
+            return guess
+        if out_of_fold is not None and out_of_fold.label not in (None, label):
+            return (
+                out_of_fold.label,
+                0.01,
+            )  # only the model without this label disagrees
+        return None, 0.0
+
+    def _entry(self, row: int, alternative: str | None, doubt: float) -> dict[str, Any]:
+        people = self.store.annotations.get(row, {})
+        answer = {"label": self.store.labels[row].label, "annotations": people, "conflict": doubt == _CONFLICT}
+        return self.item(row) | answer | {"alternative": alternative, "doubt": round(float(doubt), 4)}
 
 
-def _due(number: int, share: float) -> bool:
-    """Whether item `number` (from 0) belongs to a share that is spread evenly over all items."""
+def _is_due(number: int, share: float) -> bool:
+    """Whether item `number` (from 0) belongs to a share that is spaced evenly over all items."""
     return int((number + 1) * share + 1e-9) > int(number * share + 1e-9)

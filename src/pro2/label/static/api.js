@@ -1,14 +1,13 @@
-// Talking to the server: questions, and an outbox that loses nothing when the line does.
+// Requests to the server, and an outbox that loses nothing when the connection does.
 
 const params = new URLSearchParams(location.search);
 export const who = { name: params.get("as") ?? "" };
 
 export class Refused extends Error {}
 
-/** GET; throws `Refused` with the server's words, or a TypeError when nobody answers. */
+/** GET; throws `Refused` with the server's message, or a TypeError when nobody answers. */
 export async function ask(path, query = {}) {
-  const answer = await fetch(`api/${path}?${new URLSearchParams({ as: who.name, ...query })}`);
-  return read(answer);
+  return read(await fetch(`api/${path}?${new URLSearchParams({ as: who.name, ...query })}`));
 }
 
 export async function send(path, body) {
@@ -18,40 +17,50 @@ export async function send(path, body) {
 }
 
 async function read(answer) {
-  const found = await answer.json().catch(() => ({ error: "The server did not answer in full." }));
-  if (answer.ok) return found;
-  const problem = answer.status < 500 ? new Refused(found.error) : new Error(found.error);
+  const content = await answer.json().catch(() => ({ error: "The server's answer is incomplete." }));
+  if (answer.ok) return content;
+  const problem = answer.status < 500 ? new Refused(content.error) : new Error(content.error);
   problem.unwritable = answer.status === 507;
   throw problem;
 }
 
-export const wait = (seconds) => new Promise((go) => setTimeout(go, 1000 * seconds));
+export const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 
-/** Actions on their way, in order, one at a time. They survive a lost line and a reloaded page. */
+/** Actions to send, in order, one at a time. They survive a lost connection and a reload of the page. */
 export class Outbox {
-  /** `hear(state, detail)`: "saved" with the answer, "waiting", "lost", "unwritable" or "refused" with a message. */
-  constructor(hear) {
-    this.hear = hear;
-    this.shelf = `pro2-outbox ${location.pathname} ${who.name}`;
-    this.actions = JSON.parse(sessionStorage.getItem(this.shelf) ?? "[]");
+  /** `onState(state, detail, action)`: "saved", "waiting", "lost", "unwritable" or "refused"; detail is the server's
+   *  answer or a message. */
+  constructor(onState) {
+    this.onState = onState;
+    this.storageKey = `pro2-outbox ${location.pathname} ${who.name}`;
+    this.actions = JSON.parse(sessionStorage.getItem(this.storageKey) ?? "[]");
     this.busy = false;
   }
 
   get length() { return this.actions.length; }
 
-  /** Rows that have an answer which the server does not know yet. */
-  get rows() { return new Set(this.actions.flatMap((action) => action.rows ?? [])); }
+  /** Those items that no action answers which the server does not know yet. */
+  unanswered(items) {
+    const rows = new Set(this.actions.flatMap((action) => action.rows ?? []));
+    return items.filter((item) => !rows.has(item.row));
+  }
 
-  /** Send an action when its turn comes; `hear` is told once it is on disk. The key lets the server know it again. */
+  /** Send an action when its turn comes. By its key the server recognizes an action that is sent again. */
   put(action) {
     const key = `${Date.now().toString(36)}-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
     this.actions.push({ ...action, key });
-    this.keep();
-    this.hear("waiting");
+    this.store();
+    this.onState("waiting");
     this.run();
   }
 
-  keep() { sessionStorage.setItem(this.shelf, JSON.stringify(this.actions)); }
+  store() { sessionStorage.setItem(this.storageKey, JSON.stringify(this.actions)); }
+
+  shift() {
+    const action = this.actions.shift();
+    this.store();
+    return action;
+  }
 
   async run() {
     if (this.busy) return;
@@ -60,20 +69,16 @@ export class Outbox {
     while (this.actions.length) {
       try {
         const answer = await send("act", this.actions[0]);
-        const action = this.actions.shift();
-        this.keep();
         pause = 0.2;
-        this.hear("saved", answer, action);
+        this.onState("saved", answer, this.shift());
       } catch (problem) {
         if (problem instanceof Refused) {
-          const action = this.actions.shift(); // it would be refused again
-          this.keep();
-          this.hear("refused", problem.message, action);
+          this.onState("refused", problem.message, this.shift()); // it would be refused again
         } else if (problem.unwritable) {
-          this.hear("unwritable", problem.message);
-          break; // goes on when the person says so
+          this.onState("unwritable", problem.message);
+          break; // continues when the person says so
         } else {
-          this.hear("lost");
+          this.onState("lost");
           await wait(pause);
           pause = Math.min(2, 1.6 * pause);
         }
@@ -83,20 +88,20 @@ export class Outbox {
   }
 }
 
-/** Calls `hear(figures)` after every change, for ever; `lost()` and `found()` when the line goes and comes back. */
-export async function follow(hear, lost, found) {
-  let version = "", gone = false;
+/** Calls `onFigures` after every change, forever; `onLost` and `onFound` as the connection goes and comes back. */
+export async function follow(onFigures, onLost, onFound) {
+  let version = "", lost = false;
   for (;;) {
     try {
       const figures = await ask("figures", { after: version });
-      if (gone) found();
-      gone = false;
+      if (lost) onFound();
+      lost = false;
       version = figures.version;
-      hear(figures);
+      onFigures(figures);
     } catch (problem) {
       if (problem instanceof Refused) return;
-      if (!gone) lost();
-      gone = true;
+      if (!lost) onLost();
+      lost = true;
       await wait(0.5);
     }
   }

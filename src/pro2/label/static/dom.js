@@ -1,4 +1,4 @@
-// Elements by hand. Text always goes in as text: a file name with markup in it stays a file name.
+// Small helpers for elements. Text always goes in as text: a file name with markup in it stays a file name.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -7,27 +7,22 @@ export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name === "data") Object.assign(element.dataset, value);
-    else if (name.startsWith("aria-") || name === "for") element.setAttribute(name, value);
+    else if (name.startsWith("aria-")) element.setAttribute(name, value);
     else element[name] = value;
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-/** A name that may break after an underscore, where the place is narrow. */
-export function breakable(name) {
-  return name.split(/(?<=_)/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
-}
-
 /** Element of a drawing. */
-export function s(tag, attributes = {}) {
+export function svg(tag, attributes = {}) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 }
 
 /** Set text only where it changes: screen readers announce every change of a live region. */
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -36,20 +31,23 @@ export const percent = (share) => `${Math.round(100 * share)}%`;
 /** 1 item, 2 items. */
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 
-/** An image of the pool; when it cannot be shown, `broken` gets the reason. */
-export function picture(row, size, description, broken) {
+/** An image of the pool; when it cannot be shown, `onBroken` gets the reason. */
+export function picture(row, size, description, onBroken) {
   const image = new Image();
   image.alt = description;
   image.decoding = "sync"; // it has been decoded ahead; a blank frame would show otherwise
-  image.onerror = async () => broken(await reason(image.src));
+  image.onerror = async () => {
+    const answer = await fetch(image.src).then((response) => response.json()).catch(() => null);
+    onBroken(answer?.error ?? "the server does not answer");
+  };
   image.src = `api/image/${row}?size=${size}`;
   return image;
 }
 
-async function reason(address) {
-  try {
-    return (await (await fetch(address)).json()).error;
-  } catch {
-    return "the server does not answer";
-  }
+/** A small picture of an item in a list, or what stands in for it. */
+export function thumbnail(item, className, broken) {
+  const image = picture(item.row, 320, "", () => image.replaceWith(broken));
+  image.className = className;
+  image.loading = "lazy";
+  return image;
 }

@@ -1,35 +1,38 @@
-// Puts the page together: views, keys, dialogs, and what happens when the line is lost.
+// Puts the page together: views, keys, dialogs, and what happens when the connection is lost.
 
 import { Outbox, Refused, ask, follow, send, wait, who } from "./api.js";
-import { $, count, h, say } from "./dom.js";
-import { Grid } from "./grid.js";
-import { keyOf } from "./keys.js";
-import { LabelledList } from "./labelled.js";
+import { $, count, h, setText } from "./dom.js";
+import { Grid, LabelledList } from "./lists.js";
 import { OneByOne } from "./one.js";
 import { showFigures } from "./panel.js";
 
 const page = { paused: false, views: {}, view: "one", version: 0 };
 
 async function open() {
-  const about = await firstAnswer();
+  const about = await firstState();
   document.title = `Label ${about.title}`;
-  say($("title"), about.title);
+  setText($("title"), about.title);
   $("person").hidden = !who.name;
-  say($("person"), who.name);
-  page.outbox = new Outbox(hear);
-  page.views = { one: new OneByOne(page.outbox, about), grid: new Grid(page.outbox, about), labelled: new LabelledList(page.outbox, about) };
-  if (matchMedia("(max-width: 900px)").matches) for (const part of document.querySelectorAll(".figures")) part.open = false;
-  addEventListener("hashchange", turn);
+  setText($("person"), who.name);
+  const outbox = new Outbox(onOutbox);
+  page.outbox = outbox;
+  page.views = {
+    one: new OneByOne(outbox, about), grid: new Grid(outbox, about), labelled: new LabelledList(outbox, about),
+  };
+  if (matchMedia("(max-width: 900px)").matches) {
+    for (const part of document.querySelectorAll(".figures")) part.open = false;
+  }
+  addEventListener("hashchange", showView);
   addEventListener("keydown", press);
-  dialogs();
-  turn();
-  status("saved", "All saved");
-  page.outbox.run(); // what an earlier page could not send
-  follow(figures, lost, found);
+  connectDialogs();
+  showView();
+  showStatus("saved", "All saved");
+  outbox.run(); // what an earlier page could not send
+  follow(onFigures, onLost, onFound);
 }
 
 /** The page's state; asks who is labelling when that is not known, and waits for a server that is not there yet. */
-async function firstAnswer() {
+async function firstState() {
   for (;;) {
     try {
       return await ask("state");
@@ -42,54 +45,55 @@ async function firstAnswer() {
 
 async function askWho() {
   const { annotators } = await ask("people");
-  await new Promise((go) => {
+  await new Promise((resolve) => {
     const choose = (name) => {
       who.name = name;
       history.replaceState(null, "", `?as=${encodeURIComponent(name)}${location.hash}`);
       $("dialog-who").close();
-      go();
+      resolve();
     };
-    const buttons = annotators.map((name) => h("button", { type: "button", onclick: () => choose(name) }, name));
-    $("people").replaceChildren(...buttons.map((button) => h("li", {}, button)));
+    $("people").replaceChildren(...annotators.map((name) => (
+      h("li", {}, h("button", { type: "button", onclick: () => choose(name) }, name))
+    )));
     $("dialog-who").oncancel = (event) => event.preventDefault();
     $("dialog-who").showModal();
   });
 }
 
-function hear(state, detail, action) {
+function onOutbox(state, detail, action) {
   if (state === "saved") {
     page.version = detail.version;
-    if (page.outbox.length) status("waiting", "Saving …");
-    else status("saved", "All saved");
+    if (page.outbox.length) showStatus("waiting", "Saving …");
+    else showStatus("saved", "All saved");
     resume();
     page.views.one.saved(detail, action);
     if (page.view !== "one") page.views[page.view].saved(action);
   } else if (state === "waiting") {
-    status("waiting", "Saving …");
+    showStatus("waiting", "Saving …");
   } else if (state === "refused") {
-    status("saved", detail);
+    showStatus("saved", detail);
     page.views.one.refill();
   } else if (state === "unwritable") {
     page.paused = true;
-    banner(`${detail[0].toUpperCase()}${detail.slice(1)}. Labelling is paused until that is mended.`, true);
-    status("lost", `${count(page.outbox.length, "label")} not saved`);
+    showBanner(`${detail[0].toUpperCase()}${detail.slice(1)}. Labelling is paused until this is fixed.`, true);
+    showStatus("lost", `${count(page.outbox.length, "label")} not saved`);
   } else {
-    lost();
+    onLost();
   }
 }
 
-function lost() {
-  const waiting = page.outbox.length;
-  const kept = waiting ? ` Your last ${waiting === 1 ? "label is" : `${waiting} labels are`} kept here until then.` : "";
-  banner(`The server does not answer. This page keeps trying.${kept}`);
-  status("lost", "Reconnecting …");
+function onLost() {
+  const n = page.outbox.length;
+  const kept = n ? ` Your last ${n === 1 ? "label is" : `${n} labels are`} kept here until then.` : "";
+  showBanner(`The server does not answer. This page keeps trying.${kept}`);
+  showStatus("lost", "Reconnecting …");
 }
 
-function found() {
+function onFound() {
   page.version = 0; // it may be another server
   resume();
-  if (page.outbox.length) status("waiting", "Connected again, saving …");
-  else status("saved", "Connected again, all saved");
+  if (page.outbox.length) showStatus("waiting", "Connected again, saving …");
+  else showStatus("saved", "Connected again, all saved");
   page.outbox.run();
   page.views.one.refill();
 }
@@ -99,39 +103,51 @@ function resume() {
   $("banner").hidden = true;
 }
 
-function banner(text, retry = false) {
-  say($("banner-text"), text);
-  $("banner-retry").hidden = !retry;
+function showBanner(text, canRetry = false) {
+  setText($("banner-text"), text);
+  $("banner-retry").hidden = !canRetry;
   $("banner").hidden = false;
 }
 
-function status(state, text) {
+function showStatus(state, text) {
   $("saved").dataset.state = state;
-  say($("saved"), text);
+  setText($("saved"), text);
 }
 
-function figures(found) {
-  if (found.version < page.version) return; // on its way while an action was answered; newer ones follow
-  showFigures(found);
-  for (const view of Object.values(page.views)) view.setClasses(found.classes);
-  page.views.one.freshGuesses(found.guesses);
-  const shown = page.views.one.shown;
+function onFigures(figures) {
+  if (figures.version < page.version) return; // older than the answer to the last action; newer ones follow
+  const one = page.views.one;
+  showFigures(figures);
+  for (const view of Object.values(page.views)) view.setClasses(figures.classes);
+  one.updateGuesses(figures.guesses);
   // somebody else, or this person in another window, has answered the item on screen
-  if (shown && !page.outbox.length && !found.hands.includes(shown.row)) {
-    page.views.one.shown = null;
-    page.views.one.refill();
+  if (one.shown && !page.outbox.length && !figures.assigned.includes(one.shown.row)) {
+    one.shown = null;
+    one.refill();
   }
 }
 
-function turn() {
-  const wanted = location.hash.slice(1);
-  page.view = wanted in page.views ? wanted : "one";
+function showView() {
+  const name = location.hash.slice(1);
+  page.view = name in page.views ? name : "one";
   for (const link of document.querySelectorAll(".views a")) {
     if (link.dataset.view === page.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  for (const name of Object.keys(page.views)) $(`view-${name}`).hidden = name !== page.view;
+  for (const each of Object.keys(page.views)) $(`view-${each}`).hidden = each !== page.view;
+  document.body.dataset.view = page.view;
   page.views[page.view].load?.();
+}
+
+/** The key of an event as this page understands it, or null when it is meant for something else. */
+function keyOf(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return null;
+  const target = event.target;
+  if (target.closest("dialog") || target.matches("input:not([type=checkbox]), select, textarea")) return null;
+  if (event.key === "Enter" || event.key === " ") return target.closest("button, a, summary") ? null : event.key;
+  const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code); // where digits need Shift, the key itself counts
+  if (digit) return digit[1];
+  return event.key.length === 1 ? event.key.toLowerCase() : event.key;
 }
 
 function press(event) {
@@ -145,15 +161,19 @@ function press(event) {
   event.preventDefault();
 }
 
-function dialogs() {
+function connectDialogs() {
   $("open-keys").onclick = () => $("dialog-keys").showModal();
   $("banner-retry").onclick = () => { resume(); page.outbox.run(); };
-  $("open-new").onclick = () => { $("new-name").value = ""; say($("new-problem"), ""); $("dialog-new").showModal(); };
+  $("open-new").onclick = () => {
+    $("new-name").value = "";
+    setText($("new-problem"), "");
+    $("dialog-new").showModal();
+  };
   $("new-cancel").onclick = () => $("dialog-new").close();
   $("new-form").onsubmit = addClass;
   $("open-done").onclick = () => { $("done-result").replaceChildren(); $("dialog-done").showModal(); };
   $("done-close").onclick = () => $("dialog-done").close();
-  $("done-write").onclick = write;
+  $("done-write").onclick = writeResults;
 }
 
 function addClass(event) {
@@ -161,7 +181,7 @@ function addClass(event) {
   const name = $("new-name").value.trim().replace(/\s+/g, " ");
   const same = page.views.one.classes.find((each) => each.toLowerCase() === name.toLowerCase());
   if (!name || same) {
-    say($("new-problem"), name ? `There is a class “${same}” already.` : "Give it a name.");
+    setText($("new-problem"), name ? `There is already a class “${same}”.` : "Enter a name.");
     return;
   }
   $("dialog-new").close();
@@ -169,15 +189,18 @@ function addClass(event) {
   $("stage").focus({ preventScroll: true });
 }
 
-async function write() {
+async function writeResults() {
   $("done-write").disabled = true;
-  say($("done-result"), "Writing …");
+  setText($("done-result"), "Writing …");
   try {
     const { files, folder } = await send("done", {});
-    const rows = files.map(({ name, about }) => h("li", {}, h("code", {}, name), h("span", { className: "note" }, about)));
-    $("done-result").replaceChildren(h("p", {}, `Written to the folder ${folder}:`), h("ul", { className: "files" }, ...rows));
+    const rows = files.map(({ name, about }) => (
+      h("li", {}, h("code", {}, name), h("span", { className: "note" }, about))
+    ));
+    const list = h("ul", { className: "files" }, ...rows);
+    $("done-result").replaceChildren(h("p", {}, `Written to the folder ${folder}:`), list);
   } catch (problem) {
-    say($("done-result"), problem.message);
+    setText($("done-result"), problem.message);
   }
   $("done-write").disabled = false;
 }

@@ -1,15 +1,31 @@
 // One item at a time. The next ones are loaded and decoded before they are needed.
 
 import { ask } from "./api.js";
-import { $, breakable, count, h, percent, picture, say } from "./dom.js";
-import { MANY, keysOf } from "./keys.js";
+import { $, count, h, percent, picture, setText } from "./dom.js";
 
-const ENLARGE = 8; // times its own size, at most
+const ENLARGE = 8; // times its own size, at most: a tiny picture on a whole screen shows nothing but its pixels
+const MANY = 20; // from this many classes on a letter starts the search instead: nobody remembers so many keys
+const LETTERS = [..."abcdefghijklmopqrtvwxyz"]; // without those of skip, undo and new class
+
+/** Keys of each class, in the order of the classes: a digit for the first nine, a letter of its name if one is free.
+ *  A class that is added later never changes the keys of those before it. Classes that are digits have themselves. */
+function keysOf(classes) {
+  const free = new Set(classes.length > MANY ? [] : LETTERS);
+  const isDigit = (name) => /^[0-9]$/.test(name);
+  const numbered = classes.length > 0 && isDigit(classes[0]);
+  return classes.map((name, i) => {
+    const position = i < 9 ? String(i + 1) : undefined;
+    const digit = numbered ? (isDigit(name) ? name : undefined) : position;
+    const letter = [...name.toLowerCase()].find((each) => free.has(each)) ?? (digit ? undefined : [...free][0]);
+    free.delete(letter);
+    return [digit, letter].filter(Boolean);
+  });
+}
 
 export class OneByOne {
   constructor(outbox, about) {
     this.outbox = outbox;
-    this.hands = []; // items the server has handed out, the one on screen first
+    this.assigned = []; // items that the server has assigned, the one on screen first
     this.pictures = new Map();
     this.shown = null;
     this.setClasses(about.classes);
@@ -18,7 +34,7 @@ export class OneByOne {
     $("undo").onclick = () => this.undo();
     $("find-class").oninput = () => this.filter();
     $("find-class").onkeydown = (event) => this.findKey(event);
-    this.take(about.hands);
+    this.take(about.assigned);
   }
 
   setClasses(classes) {
@@ -26,83 +42,83 @@ export class OneByOne {
     this.classes = classes;
     const keys = keysOf(classes);
     this.byKey = new Map(classes.flatMap((name, i) => keys[i].map((key) => [key, name])));
-    $("classes").replaceChildren(...classes.map((name, i) => h("li", {}, this.chip(name, keys[i]))));
+    $("classes").replaceChildren(...classes.map((name, i) => h("li", {}, this.button(name, keys[i]))));
     $("classes").classList.toggle("long-names", classes.some((name) => name.length > 16));
     $("find").hidden = classes.length <= 9;
-    this.markGuess();
+    this.showGuess();
   }
 
-  chip(name, keys) {
+  button(name, keys) {
     const caps = h("span", { className: "keys-of", "aria-hidden": "true" }, ...keys.map((key) => h("kbd", {}, key)));
     const properties = { type: "button", data: { name }, onclick: () => this.label(name) };
     if (keys.length) properties["aria-keyshortcuts"] = keys.join(" ");
-    return h("button", properties, caps, h("span", {}, ...breakable(name)));
+    // a long name may break after an underscore
+    const parts = name.split(/(?<=_)/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
+    return h("button", properties, caps, h("span", {}, ...parts));
   }
 
-  /** The server's list of what this person holds; what has been answered here meanwhile is left out. */
-  take(hands, first = false) {
-    const answered = this.outbox.rows;
-    const fresh = hands.filter((item) => !answered.has(item.row));
-    const kept = this.shown !== null && !first ? fresh.findIndex((item) => item.row === this.shown.row) : -1;
+  /** The server's list of assigned items; what has been answered here meanwhile is left out. */
+  take(assigned, showFirst = false) {
+    const fresh = this.outbox.unanswered(assigned);
+    const at = this.shown !== null && !showFirst ? fresh.findIndex((item) => item.row === this.shown.row) : -1;
     // the item on screen stays as it is, guess included: nothing changes under the finger
-    if (kept >= 0) fresh.unshift({ ...fresh.splice(kept, 1)[0], ...this.shown });
-    this.hands = fresh;
+    if (at >= 0) fresh.unshift({ ...fresh.splice(at, 1)[0], ...this.shown });
+    this.assigned = fresh;
     this.prepare();
-    if (kept < 0) this.show();
+    if (at < 0) this.show();
   }
 
-  freshGuesses(guesses) {
-    for (const item of this.hands) {
-      const guess = guesses[item.row];
-      if (guess && item !== this.hands[0]) [item.guess, item.sure] = guess;
-    }
-    if (this.shown && this.shown.guess === null && guesses[this.shown.row]) {
-      [this.shown.guess, this.shown.sure] = guesses[this.shown.row];
-      this.hands[0] = this.shown;
-      this.markGuess();
+  updateGuesses(guesses) {
+    for (const item of this.assigned) {
+      const isShown = item.row === this.shown?.row;
+      if (!guesses[item.row] || (isShown && this.shown.guess !== null)) continue;
+      [item.guess, item.probability] = guesses[item.row];
+      if (isShown) {
+        this.shown = item;
+        this.showGuess();
+      }
     }
   }
 
   prepare() {
-    const wanted = this.hands.slice(0, 4);
-    for (const item of wanted) {
+    const next = this.assigned.slice(0, 4);
+    const size = Math.max($("stage").clientWidth, 640) * devicePixelRatio > 1400 ? 2560 : 1280;
+    for (const item of next) {
       if (!item.image || this.pictures.has(item.row)) continue;
-      const image = picture(item.row, this.size(), `Item ${item.name}`, (reason) => this.broken(item.row, reason));
-      // a tiny picture blown up to a whole screen shows nothing but its pixels
-      image.onload = () => { [image.style.maxWidth, image.style.maxHeight] = [`${ENLARGE * image.naturalWidth}px`, `${ENLARGE * image.naturalHeight}px`]; };
-      image.decode().catch(() => {}); // errors are told by onerror
+      const image = picture(item.row, size, `Item ${item.name}`, (reason) => this.showBroken(item.row, reason));
+      image.onload = () => {
+        image.style.maxWidth = `${ENLARGE * image.naturalWidth}px`;
+        image.style.maxHeight = `${ENLARGE * image.naturalHeight}px`;
+      };
+      image.decode().catch(() => {}); // onerror reports errors
       this.pictures.set(item.row, image);
     }
-    for (const row of this.pictures.keys()) {
-      if (!wanted.some((item) => item.row === row)) this.pictures.delete(row);
-    }
+    for (const row of this.pictures.keys()) if (!next.some((item) => item.row === row)) this.pictures.delete(row);
   }
 
-  size() {
-    return Math.max($("stage").clientWidth, 640) * devicePixelRatio > 1400 ? 2560 : 1280;
-  }
-
-  broken(row, reason) {
+  showBroken(row, reason) {
     const note = h("p", { className: "empty" }, h("strong", {}, "This image cannot be shown"), reason);
     this.pictures.set(row, note);
     if (this.shown?.row === row) this.draw();
   }
 
   show() {
-    this.shown = this.hands[0] ?? null;
+    this.shown = this.assigned[0] ?? null;
     this.draw();
-    this.markGuess();
+    this.showGuess();
     if (this.shown === null) this.refill();
   }
 
   draw() {
     const item = this.shown;
     if (item === null) {
-      const note = this.outbox.length ? ["The next item is on its way."] : ["Every item is labelled or skipped.", "Done writes the results."];
-      $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, note[0]), note[1]));
+      const [title, text] = this.outbox.length
+        ? ["The next item is on its way."]
+        : ["Every item is labelled or skipped.", "Done writes the results."];
+      $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, title), text));
     } else if (item.image) {
-      const facts = item.columns.map(([name, value]) => h("span", { className: "fact" }, `${name} ${value}`));
-      const caption = h("figcaption", {}, h("span", { className: "name" }, item.name), ...facts);
+      const columns = item.columns.map(([name, value]) => h("span", {}, `${name} ${value}`));
+      const caption = h("figcaption", {}, h("span", { className: "name" }, item.name), ...columns);
       $("stage").replaceChildren(this.pictures.get(item.row), caption);
     } else {
       $("stage").replaceChildren(this.reading(item));
@@ -111,37 +127,35 @@ export class OneByOne {
 
   reading(item) {
     const rows = item.columns.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]);
-    const text = item.text === undefined ? null : h("p", { className: "text" }, item.text);
     const columns = rows.length ? h("dl", {}, ...rows) : null;
-    const name = text || columns ? null : h("p", { className: "text" }, item.name);
-    return h("div", { className: "reading", tabIndex: 0, role: "group", "aria-label": `Item ${item.name}` }, text, columns, name);
+    const text = item.text ?? (columns ? null : item.name);
+    const content = [text === null ? null : h("p", { className: "text" }, text), columns];
+    const properties = { className: "reading", tabIndex: 0, role: "group", "aria-label": `Item ${item.name}` };
+    return h("div", properties, ...content);
   }
 
-  markGuess() {
-    const item = this.shown;
+  showGuess() {
+    const item = this.shown, line = $("guess");
     for (const button of $("classes").querySelectorAll("button")) {
-      if (item && button.dataset.name === item.guess) button.dataset.guess = "";
-      else delete button.dataset.guess;
+      button.toggleAttribute("data-guess", button.dataset.name === item?.guess);
       button.disabled = item === null;
     }
     for (const id of ["skip", "open-new"]) $(id).disabled = item === null;
     $("accept").disabled = !item?.guess;
-    const line = $("guess");
-    if (!item) line.replaceChildren();
-    else if (!item.guess) say(line, "No guess yet: tell it what this is.");
-    else line.replaceChildren("The model says ", h("b", {}, item.guess), h("span", { className: "sure" }, this.certainty(item)));
-  }
-
-  /** Before the first label nothing has checked the source model's own certainty here, so it is not repeated. */
-  certainty(item) {
-    return item.sure === null ? ", as it learned elsewhere" : `, ${percent(item.sure)} sure`;
+    if (!item?.guess) {
+      setText(line, item ? "No prediction yet: choose a class." : "");
+      return;
+    }
+    // before the first label nothing has checked the source model's own probability here
+    const probability = item.probability === null ? ", by the source model" : `, ${percent(item.probability)}`;
+    line.replaceChildren("Prediction: ", h("b", {}, item.guess), h("span", { className: "sure" }, probability));
   }
 
   answer(action) {
     if (this.shown === null) return;
     const row = this.shown.row;
     this.outbox.put({ ...action, rows: [row] });
-    this.hands = this.hands.filter((item) => item.row !== row);
+    this.assigned = this.assigned.filter((item) => item.row !== row);
     this.clearFilter();
     this.show();
     if (document.activeElement?.closest("#view-one")) $("stage").focus({ preventScroll: true });
@@ -160,19 +174,17 @@ export class OneByOne {
   }
 
   saved(answer, action) {
-    this.take(answer.hands, action.kind === "undo");
-    if (answer.undone) this.tellUndone(answer.undone);
-  }
-
-  tellUndone(undone) {
-    const what = undone.rows.length > 1 ? count(undone.rows.length, "label") : undone.label ?? "the skip";
-    say($("saved"), `Undone: ${undone.kind === "class" ? `class ${undone.label}` : what}`);
+    this.take(answer.assigned, action.kind === "undo");
+    if (!answer.undone) return;
+    const { kind, label, rows } = answer.undone;
+    const what = rows.length > 1 ? count(rows.length, "label") : label ?? "the skip";
+    setText($("saved"), `Undone: ${kind === "class" ? `class ${label}` : what}`);
   }
 
   async refill() {
     if (this.outbox.length) return; // the answer to what is on its way brings the next items
     const state = await ask("state").catch(() => null);
-    if (state && this.shown === null && state.hands.length) this.take(state.hands);
+    if (state?.assigned.length && this.shown === null) this.take(state.assigned);
   }
 
   key(key) {
@@ -184,6 +196,8 @@ export class OneByOne {
     return true;
   }
 
+  // finding a class by its name
+
   startFind(key) {
     if ($("find").hidden) return;
     $("find-class").focus();
@@ -191,22 +205,24 @@ export class OneByOne {
     this.filter();
   }
 
+  /** Classes whose names start with what is typed, then those that contain it. */
   matches() {
     const typed = $("find-class").value.trim().toLowerCase();
-    const starts = this.classes.filter((name) => name.toLowerCase().startsWith(typed));
-    const holds = this.classes.filter((name) => name.toLowerCase().includes(typed) && !starts.includes(name));
-    return [...starts, ...holds];
+    const containing = this.classes.filter((name) => name.toLowerCase().includes(typed));
+    const starts = (name) => name.toLowerCase().startsWith(typed);
+    return [...containing.filter(starts), ...containing.filter((name) => !starts(name))];
   }
 
   filter() {
-    const typed = $("find-class").value.trim(), found = this.matches(), first = typed ? found[0] : undefined;
+    const typed = $("find-class").value.trim(), matches = this.matches(), first = typed ? matches[0] : undefined;
     const list = $("classes");
     list.style.minHeight = typed ? list.style.minHeight || `${list.offsetHeight}px` : ""; // the item keeps its place
     for (const button of list.querySelectorAll("button")) {
-      button.parentElement.hidden = !found.includes(button.dataset.name);
+      button.parentElement.hidden = !matches.includes(button.dataset.name);
       button.toggleAttribute("data-enter", button.dataset.name === first);
     }
-    say($("find-count"), typed ? `${count(found.length, "class", "classes")} found, Enter takes ${first ?? "none"}` : "");
+    const n = count(matches.length, "class", "classes");
+    setText($("find-count"), typed ? `${n} found, Enter takes ${first ?? "none"}` : "");
   }
 
   findKey(event) {

@@ -1,84 +1,89 @@
-// The figures beside the item.
+// The figures at the side.
 
-import { $, count, h, percent, s, say } from "./dom.js";
+import { $, count, h, percent, setText, svg } from "./dom.js";
 
-const WIDE = 300, HIGH = 100; // of the drawing; it is stretched to its place
+const WIDTH = 300, HEIGHT = 100; // of the drawing; it is stretched to its place
 const ENOUGH = 8; // random items before a point of the curve means anything
+const MANY = 20; // random items before a single number is worth more than its interval
 
 export function showFigures(figures) {
   document.body.dataset.ready = "";
-  // how many labels the figures stand for, for whoever watches the page from outside
-  document.body.dataset.learned = figures.learned;
-  say($("advice"), figures.advice.text);
-  $("advice").dataset.mood = figures.advice.mood;
-  accuracy(figures.accuracy);
-  chart(figures.history);
-  say($("gain"), gain(figures));
-  shares(figures.shares);
-  agreement(figures.agreement);
-  say($("basis"), figures.basis);
-  say($("n-labelled"), figures.labels ? figures.labels.toLocaleString("en") : "");
+  document.body.dataset.learned = figures.learned; // labels behind the figures, for scripts that watch the page
+  setText($("advice"), figures.advice.text);
+  $("advice").dataset.level = figures.advice.level;
+  showAccuracy(figures.accuracy);
+  showChart(figures.history.filter((point) => point.n >= ENOUGH));
+  setText($("gain"), gain(figures.gain));
+  showShares(figures.shares);
+  const { double_labelled: twice, conflicts } = figures.agreement;
+  $("agreement").hidden = twice === 0;
+  setText($("agreement"), `${count(twice, "item")} labelled by two people; they disagree on ${conflicts}.`);
+  setText($("basis"), figures.basis);
+  setText($("n-labelled"), figures.labels ? figures.labels.toLocaleString("en") : "");
 }
 
-function accuracy(now) {
+function showAccuracy(now) {
   $("accuracy").classList.toggle("none", now === null);
-  say($("accuracy"), now ? percent(now.value) : "Not measured yet");
   $("interval").hidden = now === null;
-  say($("range"), now ? `${percent(now.low)} to ${percent(now.high)}, 19 times in 20` : "");
-  if (now === null) return;
+  if (now === null) {
+    setText($("accuracy"), "Not measured yet");
+    setText($("range"), "");
+    return;
+  }
+  const interval = `${Math.round(100 * now.low)} to ${percent(now.high)}`;
+  const isPoint = now.n >= MANY;
+  setText($("accuracy"), isPoint ? percent(now.value) : interval);
+  setText($("range"), isPoint ? `95% interval ${interval}` : `95% interval from ${count(now.n, "random item")}`);
   const [band, mark] = $("interval").children;
-  band.style.left = `${100 * now.low}%`;
-  band.style.width = `${100 * (now.high - now.low)}%`;
-  mark.style.left = `${100 * now.value}%`;
+  band.style.left = percent(now.low);
+  band.style.width = percent(now.high - now.low);
+  mark.hidden = !isPoint;
+  mark.style.left = percent(now.value);
 }
 
-function chart(all) {
-  const place = $("chart");
-  const history = all.filter((at) => at.n >= ENOUGH);
-  place.closest("details").hidden = history.length < 2;
+function showChart(history) {
+  const chart = $("chart");
+  chart.closest("details").hidden = history.length < 2;
   if (history.length < 2) return;
-  const last = history.at(-1), first = history[0];
-  const x = (n) => (WIDE * (n - first.labels)) / (last.labels - first.labels);
-  const y = (share) => HIGH * (1 - share);
-  const points = (value) => history.map((at) => `${x(at.labels).toFixed(1)},${y(at[value]).toFixed(1)}`);
-  const drawing = s("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  for (const share of [0, 0.5, 1]) drawing.append(s("line", { class: "rule", x1: 0, x2: WIDE, y1: y(share), y2: y(share), "vector-effect": "non-scaling-stroke" }));
-  drawing.append(s("polygon", { class: "band", points: [...points("low"), ...points("high").reverse()].join(" ") }));
-  drawing.append(s("polyline", { class: "line", points: points("value").join(" "), "vector-effect": "non-scaling-stroke" }));
-  const ticks = [0, 0.5, 1].map((share) => tick(share));
-  const ends = h("div", { className: "ends" }, h("span", {}, count(first.labels, "label")), h("span", {}, count(last.labels, "label")));
-  place.replaceChildren(drawing, ...ticks, ends);
-  place.setAttribute("aria-label", `Accuracy from ${percent(first.value)} at ${count(first.labels, "label")} to ${percent(last.value)} at ${last.labels}`);
+  const last = history.at(-1), first = history[0], fixed = { "vector-effect": "non-scaling-stroke" };
+  const x = (n) => (WIDTH * (n - first.labels)) / (last.labels - first.labels);
+  const y = (share) => HEIGHT * (1 - share);
+  const points = (value) => history.map((point) => `${x(point.labels).toFixed(1)},${y(point[value]).toFixed(1)}`);
+  const rules = [0, 0.5, 1].map((share) => (
+    svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: y(share), y2: y(share), ...fixed })
+  ));
+  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  drawing.append(
+    ...rules,
+    svg("polygon", { class: "band", points: [...points("low"), ...points("high").reverse()].join(" ") }),
+    svg("polyline", { class: "line", points: points("value").join(" "), ...fixed }),
+  );
+  const ticks = [0, 0.5, 1].map((share) => h("span", { className: "tick", "aria-hidden": "true" }, percent(share)));
+  ticks.forEach((tick, i) => { tick.style.top = `${6.5 * (1 - i / 2)}rem`; });
+  const [begin, end] = [first, last].map((point) => count(point.labels, "label"));
+  const ends = h("div", { className: "ends" }, h("span", {}, begin), h("span", {}, end));
+  chart.replaceChildren(drawing, ...ticks, ends);
+  const summary = `Accuracy from ${percent(first.value)} at ${begin} to ${percent(last.value)} at ${end}`;
+  chart.setAttribute("aria-label", summary);
 }
 
-function tick(share) {
-  const label = h("span", { className: "tick", "aria-hidden": "true" }, percent(share));
-  label.style.top = `${6.5 * (1 - share)}rem`;
-  return label;
+function gain(expected) {
+  if (expected === null) return "";
+  const [points, low, high] = [expected.points, expected.low, expected.high].map((share) => Math.round(100 * share));
+  if (high === 0) return "Ten more labels: no change expected.";
+  const about = points === 0 ? "less than one point" : `about ${count(points, "point")}`;
+  return `Ten more labels: ${about} (${low} to ${high}).`;
 }
 
-function gain(figures) {
-  if (figures.gain === null) return "";
-  const points = (share) => Math.round(100 * share);
-  const { points: middle, low, high } = figures.gain;
-  if (points(high) === 0) return "Ten more labels: no change to be expected.";
-  const about = middle < 0.005 ? "less than a point" : points(middle) === 1 ? "about a point" : `about ${points(middle)} points`;
-  return `Ten more labels: ${about} more (${points(low)} to ${points(high)}).`;
-}
-
-function shares(classes) {
+function showShares(classes) {
   const sorted = [...classes].sort((a, b) => b.share - a.share);
   const largest = Math.max(sorted[0]?.share ?? 0, 0.01);
-  const guessed = sorted[0]?.share > 0; // before the first model there is nothing to expect
+  const predicted = sorted[0]?.share > 0; // without a model there is nothing to expect
   $("shares").replaceChildren(...sorted.map((each) => {
     const bar = h("i");
-    bar.style.width = `${(100 * each.share) / largest}%`;
-    const value = (guessed ? `${percent(each.share)} · ` : "") + count(each.labels, "label");
-    return h("li", {}, h("span", { className: "name" }, each.name), h("span", { className: "value" }, value), h("span", { className: "track", "aria-hidden": "true" }, bar));
+    bar.style.width = percent(each.share / largest);
+    const value = (predicted ? `${percent(each.share)} · ` : "") + count(each.labels, "label");
+    return h("li", {}, h("span", { className: "name" }, each.name), h("span", { className: "value" }, value),
+      h("span", { className: "track", "aria-hidden": "true" }, bar));
   }));
-}
-
-function agreement({ twice, disputed }) {
-  $("agreement").hidden = twice === 0;
-  if (twice) say($("agreement"), `${count(twice, "item")} labelled by two people; they disagree on ${disputed}.`);
 }

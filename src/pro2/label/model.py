@@ -1,0 +1,207 @@
+"""From labels to a classifier, its predictions for the pool, out-of-fold predictions and the rows to label next."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pro2.active import suggest_labels
+from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.project_and_probe import ProjectAndProbe
+from pro2.label.pool import Pool
+
+FOLDS = 5  # random rows are predicted by models that lack a fifth of the random rows
+QUEUE = 24  # rows chosen ahead
+CANDIDATES = 1024  # rows among which they are chosen: a quarter of a second
+_UNLABELED = 2048  # rows that represent a larger pool where there is no source
+_PLACEHOLDERS = ("first", "second")  # which rows to label does not depend on the names of the classes
+
+log = logging.getLogger("pro2.label")
+
+
+class Start:
+    """What labels adapt: a source model, or one of unlabelled rows alone with the names of its `classes`.
+
+    Class names are text on the page. A source model keeps the values it was fitted with until a class comes up that it
+    does not have; from then on all of them are text.
+    """
+
+    def __init__(self, model: Any, classes: Sequence[str] | None = None) -> None:
+        self.model = model
+        self._values = {str(value): value for value in model.classes_.tolist()} if classes is None else {}
+        self.classes = list(self._values if classes is None else classes)
+        self._as_text = _renamed(model, self.classes)
+
+    def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
+        """The classifier after these labels; None if there is neither a label nor a source."""
+        names = sorted(set(labels))
+        if not names:
+            return self.model.source_head_ if self._values else None
+        if set(names) <= set(self._values):
+            return self.model.adapt(X, np.array([self._values[name] for name in labels]))
+        if len(names) == 1 and not self._values:
+            return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
+        model = self._as_text if self._values else _renamed(self.model, names[:2])
+        return model.adapt(X, np.array(labels), new_classes="allow")
+
+    def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
+        """Row numbers of X to label next, the most informative first."""
+        informative = adapted if adapted is not None and len(adapted.classes_) > 1 else None
+        labeled = X_labeled if len(X_labeled) else None
+        return suggest_labels(self.model, X, n, informative, random_state=0, X_labeled=labeled)
+
+
+def start_from(model: Any, pool: Pool, classes: Sequence[str] = ()) -> Start:
+    """Start from a fitted `ProjectAndProbe`, or without one from class names and unlabelled rows alone."""
+    if model is not None:
+        return Start(model)
+    rows = np.unique(np.linspace(0, len(pool) - 1, _UNLABELED).astype(int))
+    return Start(ProjectAndProbe.from_unlabeled(pool.take(rows), _PLACEHOLDERS, n_components=1), classes)
+
+
+def _renamed(model: Any, classes: Sequence[str]) -> Any:
+    same = copy(model)
+    same.classes_ = np.array(classes)
+    return same
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The labels at one moment, as input of a refit."""
+
+    rows: np.ndarray
+    labels: Sequence[str]  # of the rows
+    random: Sequence[int]  # the labelled rows that are a random sample of the pool, in random order
+    free: np.ndarray  # rows that may be suggested
+    assigned: np.ndarray  # rows that will be labelled soon, because somebody has them on screen
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The class that a model with `n` labels predicted for a row, none of them the row's own."""
+
+    label: str | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier and everything that the page shows of it."""
+
+    n: int = 0  # labels it has learned from
+    classifier: LinearClassifier | None = None
+    names: Sequence[str] = ()  # its classes, in its own order
+    top: Any = ()  # (n_rows,) code of the most probable class of each row
+    probability: Any = ()  # (n_rows,) of that class
+    out_of_fold: Mapping[int, Prediction] = field(default_factory=dict)  # of random rows
+    queue: Sequence[int] = ()  # rows to label next, best first
+
+    def guess(self, row: int) -> tuple[str, float] | None:
+        """The most probable class of a row and its probability."""
+        return None if not self.names else (self.names[int(self.top[row])], float(self.probability[row]))
+
+
+def refit(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Iterator[Fitted]:
+    """Fit these labels and predict; then the same again with the rows to label next."""
+    classifier = start.adapt(pool.take(labelled.rows), labelled.labels)
+    fitted = Fitted(queue=before.queue)
+    if classifier is not None:
+        names = [str(name) for name in classifier.classes_.tolist()]
+        logits = pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_)
+        top, probability = most_probable(logits, len(names))
+        fitted = Fitted(len(labelled.rows), classifier, names, top, probability, queue=before.queue)
+    fitted = replace(fitted, out_of_fold=_out_of_fold(pool, start, labelled, fitted))
+    yield fitted
+    yield replace(fitted, queue=_next_rows(pool, start, labelled, fitted))
+
+
+def most_probable(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Most probable class of each row and its probability, from (n, 1) logits of two classes or (n, K)."""
+    if n_classes == 1:
+        return np.zeros(len(logits), np.int16), np.ones(len(logits), np.float32)
+    if n_classes == 2:
+        logit = logits[:, 0]
+        return (logit > 0).astype(np.int16), 1.0 / (1.0 + np.exp(-np.abs(logit)))
+    top = logits.argmax(axis=1)
+    best = np.take_along_axis(logits, top[:, None], axis=1)
+    return top.astype(np.int16), 1.0 / np.exp(logits - best).sum(axis=1)
+
+
+def _out_of_fold(pool: Pool, start: Start, labelled: Labelled, fitted: Fitted) -> dict[int, Prediction]:
+    predictions: dict[int, Prediction] = {}
+    for i in range(min(FOLDS, len(labelled.random))):
+        fold = labelled.random[i::FOLDS]
+        classifier = refit_without(pool, start, labelled, fitted.classifier, fold)
+        names = [None] * len(fold) if classifier is None else classifier.predict(pool.take(np.array(fold))).tolist()
+        n = len(labelled.rows) - len(fold)
+        predictions |= {row: Prediction(None if name is None else str(name), n) for row, name in zip(fold, names)}
+    return predictions
+
+
+def refit_without(pool: Pool, start: Start, labelled: Labelled, classifier: Any, fold: Sequence[int]) -> Any:
+    """The classifier of all labels but those of some rows: the only place that refits for out-of-fold predictions."""
+    left_out = np.isin(labelled.rows, fold)
+    if not left_out.all() and len(set(labelled.labels)) > 1:
+        return classifier.without(np.flatnonzero(left_out).tolist())
+    # no label, or those of one class, are left
+    labels = [label for label, out in zip(labelled.labels, left_out) if not out]
+    return start.adapt(pool.take(labelled.rows[~left_out]), labels)
+
+
+def _next_rows(pool: Pool, start: Start, labelled: Labelled, fitted: Fitted) -> list[int]:
+    free = labelled.free
+    if len(free) > CANDIDATES:
+        free = np.sort(np.random.default_rng(fitted.n).choice(free, CANDIDATES, replace=False))
+    if not len(free):
+        return []
+    # assigned rows count as labelled: the next ones should differ from them, too
+    known = pool.take(np.concatenate([labelled.rows, labelled.assigned]))
+    adapted = fitted.classifier if len(labelled.rows) else None
+    return free[start.suggest(pool.take(free), min(QUEUE, len(free)), adapted, known)].tolist()
+
+
+class Refitter:
+    """Passes the results of `steps()` to `on_result` after every `request()`, in a thread of its own."""
+
+    def __init__(self, steps: Callable[[], Iterable[Any]], on_result: Callable[[Any], None]) -> None:
+        self._steps, self._on_result, self._stopping = steps, on_result, False
+        self._executor = ThreadPoolExecutor(1, "refit")
+        self._newest: Future[None] | None = None
+        self._lock = threading.Lock()
+
+    def request(self) -> None:
+        """There are newer labels. Any number of requests during a refit lead to one further refit."""
+        with self._lock:
+            waits = self._newest is not None and not (self._newest.running() or self._newest.done())
+            if not (waits or self._stopping):
+                self._newest = self._executor.submit(self._refit)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until everything requested so far is done, or the time is over."""
+        newest = self._newest
+        return newest is None or not wait([newest], timeout).not_done
+
+    def stop(self) -> None:
+        """Finish the current step, then end."""
+        with self._lock:
+            self._stopping = True
+        self._executor.shutdown(cancel_futures=True)
+
+    def _refit(self) -> None:
+        # the browser uses the same cores: BLAS threads that wait for each other would take them away from it
+        with threadpool_limits(1):
+            try:
+                for result in self._steps():
+                    self._on_result(result)
+                    if self._stopping:
+                        return
+            except Exception:  # the last good model stays, and labels are saved all the same
+                log.exception("the refit failed; the previous model stays in use")

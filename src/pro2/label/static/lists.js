@@ -1,0 +1,182 @@
+// The two views of many items: a grid of one predicted class, and everything labelled.
+
+import { ask } from "./api.js";
+import { $, count, h, percent, thumbnail } from "./dom.js";
+
+/** Items predicted to be of one class: mark those that are not, confirm the rest with one key. */
+export class Grid {
+  constructor(outbox, about) {
+    this.outbox = outbox;
+    this.items = [];
+    this.label = ""; // of the items on screen; the class that is chosen may still be loading
+    this.requests = 0;
+    this.setClasses(about.classes);
+    $("grid-class").onchange = () => this.load();
+    $("grid-order").onchange = () => this.load();
+    $("confirm").onclick = () => this.confirm();
+    $("tiles").onchange = () => this.describe();
+  }
+
+  setClasses(classes) {
+    const select = $("grid-class");
+    if ([...select.options].map((option) => option.value).join("\0") === classes.join("\0")) return;
+    const before = select.value;
+    select.replaceChildren(...classes.map((name) => h("option", { value: name }, name)));
+    if (classes.includes(before)) select.value = before;
+  }
+
+  /** `setAside`: how many items were marked just now. */
+  async load(setAside = 0) {
+    const number = ++this.requests, label = $("grid-class").value;
+    const answer = await ask("grid", { label, order: $("grid-order").value }).catch(() => null);
+    if (answer === null || number !== this.requests) return; // a newer request is on its way
+    this.label = label;
+    this.items = this.outbox.unanswered(answer.items);
+    if (setAside && !this.items.length) {
+      location.hash = "#one"; // where the marked items come up
+      return;
+    }
+    const aside = setAside ? `${count(setAside, "marked item")} will come up one by one. ` : "";
+    $("grid-note").textContent = aside + (this.items.length
+      ? `${count(answer.total, "unlabelled item")} predicted to be ${label}. Mark the ones that are not.`
+      : `No unlabelled item is predicted to be ${label}.`);
+    $("tiles").replaceChildren(...this.items.map((item) => h("li", {}, this.tile(item))));
+    this.describe();
+  }
+
+  tile(item) {
+    const box = h("input", { type: "checkbox", value: item.row, "aria-label": `${item.name}: not ${this.label}` });
+    const wrong = h("span", { className: "wrong", "aria-hidden": "true" }, `not ${this.label}`);
+    const probability = item.probability === null ? null : h("span", { className: "sure" }, percent(item.probability));
+    const short = (text) => h("span", { className: "short" }, text);
+    const text = item.text ?? (item.columns.map(([, value]) => value).join(", ") || item.name);
+    const content = item.image ? thumbnail(item, "", short("This image cannot be shown")) : short(text.slice(0, 400));
+    return h("label", { className: "tile" }, box, content, probability, wrong);
+  }
+
+  boxes() { return [...$("tiles").querySelectorAll("input")]; }
+
+  describe() {
+    const wrong = this.boxes().filter((box) => box.checked).length;
+    const right = this.items.length - wrong;
+    $("confirm-bar").hidden = !this.items.length;
+    $("confirm-text").textContent = right ? `Confirm ${right} as ${this.label}` : "Set all of them aside";
+    const them = wrong === 1 ? "it" : "them";
+    $("confirm-note").textContent = wrong ? `${wrong} marked: you will see ${them} one by one.` : "None marked.";
+  }
+
+  confirm() {
+    if (!this.items.length) return;
+    const wrong = this.boxes().filter((box) => box.checked).map((box) => Number(box.value));
+    const rows = this.items.map((item) => item.row).filter((row) => !wrong.includes(row));
+    this.outbox.put({ kind: "label", label: this.label, rows, wrong });
+    this.items = [];
+    $("tiles").replaceChildren();
+    this.describe();
+  }
+
+  saved(action) {
+    if (action.wrong !== undefined || action.kind === "undo") this.load(action.wrong?.length);
+  }
+
+  key(key) {
+    if (key === "Enter") this.confirm();
+    else if (key.startsWith("Arrow")) this.move(key);
+    else return false;
+    return true;
+  }
+
+  move(key) {
+    const boxes = this.boxes();
+    if (!boxes.length) return;
+    const at = boxes.indexOf(document.activeElement);
+    const top = boxes[0].getBoundingClientRect().top;
+    const across = boxes.filter((box) => box.getBoundingClientRect().top === top).length;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across }[key];
+    boxes[at < 0 ? 0 : Math.min(boxes.length - 1, Math.max(0, at + step))].focus();
+  }
+}
+
+/** Everything labelled: what is in doubt first, one click to correct. */
+export class LabelledList {
+  constructor(outbox, about) {
+    this.outbox = outbox;
+    this.classes = about.classes;
+    this.requests = 0;
+    $("search").oninput = () => this.load();
+    $("more").onclick = () => this.load(this.items.length);
+  }
+
+  setClasses(classes) { this.classes = classes; }
+
+  async load(offset = 0) {
+    const number = ++this.requests, query = $("search").value;
+    const answer = await ask("labelled", { q: query, offset }).catch(() => null);
+    if (answer === null || number !== this.requests) return; // a newer search is on its way
+    this.items = offset ? [...this.items, ...answer.items] : answer.items;
+    if (!offset) this.skipped = answer.skipped;
+    const searched = query.trim() !== "";
+    $("list-note").textContent = answer.total
+      ? `${count(answer.total, "label")}${searched ? " found" : ""}, ${answer.doubtful} in doubt`
+      : searched ? "Nothing found." : "Nothing is labelled yet.";
+    $("lists").replaceChildren(
+      ...this.list("In doubt", this.items.filter((item) => item.doubt > 0)),
+      ...this.list("Agreed", this.items.filter((item) => item.doubt === 0)),
+      ...this.list("Skipped", this.skipped),
+    );
+    $("more").hidden = this.items.length >= answer.total;
+  }
+
+  list(title, items) {
+    if (!items.length) return [];
+    const entries = h("ul", {}, ...items.map((item) => this.entry(item)));
+    return [h("section", { className: "list", "aria-label": title }, h("h3", {}, title), entries)];
+  }
+
+  entry(item) {
+    const broken = h("span", { className: "thumb none" }, "cannot be shown");
+    const face = item.image ? thumbnail(item, "thumb", broken) : null;
+    const text = (item.text ?? item.name).slice(0, 400);
+    const what = h("div", { className: "what" }, h("p", {}, text), h("p", { className: "note" }, this.history(item)));
+    const controls = h("div", { className: "act" }, ...this.controls(item));
+    return h("li", { className: "entry", data: { row: item.row } }, face, what, controls);
+  }
+
+  history(item) {
+    if (item.label === undefined) return "Skipped";
+    const people = Object.entries(item.annotations);
+    if (item.conflict) return people.map(([name, label]) => `${name}: ${label}`).join(", ");
+    const by = people.length && people[0][0] ? ` by ${people.map(([name]) => name).join(" and ")}` : "";
+    if (item.doubt === 0) return `Labelled ${item.label}${by}`;
+    // a small doubt comes from a model without this label, whose probability is not kept
+    const probability = item.doubt > 0.02 ? ` (${percent(item.doubt)})` : "";
+    return `Labelled ${item.label}${by}. Prediction: ${item.alternative}${probability}.`;
+  }
+
+  controls(item) {
+    const { conflict, doubt } = item;
+    const others = conflict ? [...new Set(Object.values(item.annotations))] : doubt > 0 ? [item.alternative] : [];
+    const buttons = others.map((name) => {
+      const text = conflict ? `It is ${name}` : `Change to ${name}`;
+      return h("button", { type: "button", onclick: () => this.adjudicate(item, name) }, text);
+    });
+    const options = this.classes.map((name) => h("option", { value: name, selected: name === item.label }, name));
+    if (item.label === undefined) options.unshift(h("option", { value: "", selected: true }, "label it …"));
+    const onchange = (event) => this.adjudicate(item, event.target.value);
+    return [...buttons, h("select", { "aria-label": `Label of ${item.name}`, onchange }, ...options)];
+  }
+
+  adjudicate(item, label) {
+    this.outbox.put({ kind: "adjudicate", rows: [item.row], label });
+  }
+
+  saved(action) {
+    if (action.kind === "adjudicate" || action.kind === "undo") this.load();
+  }
+
+  key(key) {
+    if (key !== "/") return false;
+    $("search").focus();
+    return true;
+  }
+}
