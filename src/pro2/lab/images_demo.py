@@ -7,20 +7,20 @@ copy of Waterbirds that pip can deliver. Two demonstrations use them: one adapts
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pro2.embed.extract import Progress, extract
-from pro2.embed.lists import open_images
 from pro2.embed.registry import create_backbone
+from pro2.embed.sources import open_images
 from pro2.estimators import ProjectAndProbe
-from pro2.lab.report.tables import write_csv
+from pro2.lab.datasets.shifts import group_targets
+from pro2.lab.demo import adapted_rows, save_rows
 from pro2.label.pool import Pool, by_id
 from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.shifts import draw, group_targets
 
 N_SOURCE, N_TARGET = 360, 280
 SHOTS, SEEDS = (2, 8, 32), range(5)
@@ -55,8 +55,8 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
     network = create_backbone(backbone, "auto")
     began = time.monotonic()
 
-    def tell(now: Progress) -> None:
-        console.print(f"  embedded {now.done}/{now.total} ({now.rate:.0f} images/s)" if now.rate else "  embedding ...")
+    def tell(n_done: int, total: int) -> None:
+        console.print(f"  embedded {n_done}/{total}" if n_done else "  embedding ...")
 
     done = extract(images, network, out / "images.arrow", force=True, progress=tell)
     table = EmbeddingTable.open(done.path)
@@ -64,7 +64,7 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
     seconds = time.monotonic() - began
     console.print(f"table [bold]{done.path}[/]: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
     rows = list(measure(table))
-    write_csv(out / "images.csv", rows)
+    save_rows(out / "images.csv", rows)
     return rows
 
 
@@ -81,7 +81,7 @@ def make_images(folder: Path, seed: int = 0, side: int = _SIDE) -> Path:
         path = f"{split}-{i:03d}.png"
         pil.fromarray(_picture(digits.images[row], photographs[photo], rng, side)).save(folder / path)
         rows.append({"path": path, "y": y, "photo": _PHOTOGRAPHS[photo], "split": split})
-    write_csv(folder / "list.csv", rows)
+    save_rows(folder / "list.csv", rows)
     return folder / "list.csv"
 
 
@@ -106,30 +106,16 @@ def _picture(digit: np.ndarray, photograph: np.ndarray, rng: np.random.Generator
 
 
 def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
-    """Accuracy on the held-out target rows: the source model, a probe on the few labels alone, project and probe."""
-    from sklearn.linear_model import LogisticRegression
-
+    """Accuracy on the held-out target rows, one row per fit."""
     X, y = table.embeddings.astype(np.float64), table.column("y")
     source = np.flatnonzero(table.column("split") == "source")
     pool = np.flatnonzero(table.column("split") == "target")
-    model = ProjectAndProbe().fit(X[source], y[source])
     targets = group_targets(y, table.column("photo"), pool, source)
-    for target in ("spurious", "minority", "balanced"):
-        for seed in SEEDS:
-            for n_shots in SHOTS:
-                drawn = draw(y, targets[target], n_shots, seed)
-                few, rest = drawn.few, drawn.rest
-                fitted = {
-                    "source model": model,
-                    "probe on the few labels": LogisticRegression(max_iter=1000).fit(X[few], y[few]),
-                    "project and probe": model.adapt(X[few], y[few]),
-                }
-                for method, one in fitted.items():
-                    accuracy = float(np.mean(one.predict(X[rest]) == y[rest]))
-                    yield {"target": target, "method": method, "n_shots": n_shots, "seed": seed, "accuracy": accuracy}
+    chosen = {name: targets[name] for name in ("spurious", "minority", "balanced")}
+    yield from adapted_rows(X, y, source, chosen, SHOTS, SEEDS)
 
 
-def label_demo(folder: Path, tell: Callable[[Progress], None] = lambda now: None) -> tuple[Pool, ProjectAndProbe]:
+def label_demo(folder: Path, tell: Progress = lambda done, total: None) -> tuple[Pool, ProjectAndProbe]:
     """Write and embed the images once; returns the pool to label and the model of the source."""
     done, listing = folder / "images.arrow", folder / "images" / "list.csv"
     if not done.exists():  # images that were written again would be embedded again

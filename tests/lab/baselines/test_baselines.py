@@ -6,16 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import NearestCentroid
+from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pro2.estimators.linear import LinearClassifier
 from pro2.lab.baselines import BASELINES, create_baseline, list_baselines
-from pro2.lab.baselines.resampling import sparse_head
+from pro2.lab.baselines.heads import RIDGE_PENALTIES, sparse_head
 from pro2.lab.datasets.shog import make_shog
 
 SEEDED = {"dfr", "random", "pro2-nc", "teney", "mixpro"}
@@ -42,7 +39,7 @@ def shifted(n_classes=2, n=300, D=8, seed=0):
 
 
 def shortcut(n=300, seed=0):
-    """Two axes tell the class in the source; in the target the stronger one is loud noise."""
+    """Two axes predict the class in the source; in the target the stronger one is strong noise."""
     rng = np.random.default_rng(seed)
     y, y_target = np.arange(n) % 2, np.arange(400) % 2
     X, X_target = 0.5 * rng.standard_normal((n, 8)), 0.5 * rng.standard_normal((400, 8))
@@ -62,11 +59,12 @@ def test_sklearn_checks(estimator, check):
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", BASELINES)
 class TestContract:
-    def test_adapt_gives_one_affine_map_and_leaves_the_model_alone(self, name, n_classes):
+    def test_adapt_gives_one_affine_map_with_the_callers_labels_and_leaves_the_model_alone(self, name, n_classes):
         X, y, X_target, y_target = shifted(n_classes)
-        model = build(name).fit(X, y)
+        names = np.array(["owl", "auk", "emu"])[:n_classes]
+        model = build(name).fit(X, names[y])
         before = model.predict_proba(X_target)
-        adapted = model.adapt(X_target[:30], y_target[:30])
+        adapted = model.adapt(X_target[:30], names[y_target[:30]])
         rows = 1 if n_classes == 2 else n_classes
         assert isinstance(adapted, LinearClassifier)
         assert adapted.coef_.shape == (rows, 8)
@@ -75,11 +73,12 @@ class TestContract:
         P = adapted.predict_proba(X_target)
         assert P.shape == (90, n_classes)
         assert np.allclose(P.sum(axis=1), 1)
-        assert np.array_equal(adapted.classes_[P.argmax(axis=1)], adapted.predict(X_target))
+        assert np.array_equal(np.sort(names)[P.argmax(axis=1)], adapted.predict(X_target))
 
-    def test_one_call_equals_two(self, name, n_classes):
+    def test_one_call_equals_two_and_the_source_alone_is_a_classifier(self, name, n_classes):
         X, y, X_target, y_target = shifted(n_classes)
         model = quick(name, n_classes).fit(X, y)
+        assert model.score(X, y) > 0.85
         adapted = model.adapt(X_target[:30], y_target[:30])
         both = quick(name, n_classes).fit(
             np.concatenate([X, X_target[:30]]),
@@ -89,21 +88,10 @@ class TestContract:
         assert np.allclose(both.coef_, adapted.coef_, atol=1e-8)
         assert np.allclose(both.intercept_, adapted.intercept_, atol=1e-8)
 
-    def test_source_alone_is_a_usable_classifier(self, name, n_classes):
-        X, y, _, _ = shifted(n_classes)
-        assert quick(name, n_classes).fit(X[:200], y[:200]).score(X[200:], y[200:]) > 0.85
-
-    def test_labels_stay_the_callers(self, name, n_classes):
-        X, y, X_target, y_target = shifted(n_classes)
-        names = np.array(["owl", "auk", "emu"])
-        adapted = quick(name, n_classes).fit(X, names[y]).adapt(X_target, names[y_target])
-        assert set(adapted.predict(X_target)) <= set(names[:n_classes])
-
     def test_a_class_missing_in_the_target_keeps_a_probability(self, name, n_classes):
         X, y, X_target, y_target = shifted(n_classes)
         rows = np.flatnonzero(y_target != 0)[:12]
-        adapted = quick(name, n_classes).fit(X, y).adapt(X_target[rows], y_target[rows])
-        P = adapted.predict_proba(X_target)
+        P = quick(name, n_classes).fit(X, y).adapt(X_target[rows], y_target[rows]).predict_proba(X_target)
         assert P.shape == (90, n_classes)
         assert np.all(np.isfinite(P))
 
@@ -123,16 +111,6 @@ class TestContract:
         with pytest.raises(ValueError, match="scale must be one of"):
             quick(name, n_classes, scale="loud").fit(X, y)
 
-    @pytest.mark.parametrize("place", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
-    def test_torch_gives_the_same_and_stays_on_its_device(self, name, n_classes, place):
-        X, y, X_target, y_target = shifted(n_classes)
-        adapted = quick(name, n_classes).fit(X, y).adapt(X_target[:30], y_target[:30])
-        there = [torch.asarray(A, device=place) for A in (X, X_target[:30])]
-        result = quick(name, n_classes).fit(there[0], y).adapt(there[1], y_target[:30])
-        assert isinstance(result.coef_, torch.Tensor)
-        assert result.coef_.device == there[0].device
-        assert np.allclose(result.coef_.cpu().numpy(), adapted.coef_, atol=1e-5)
-
 
 # lda keeps one feature of two classes, the shortcut here: the very reason for more than one
 @pytest.mark.parametrize("name", sorted(set(BASELINES) - {"source-only", "lda"}))
@@ -143,20 +121,44 @@ def test_adaptation_improves_on_the_source_head(name):
     assert adapted.score(X_target[40:], y_target[40:]) > model.score(X_target[40:], y_target[40:]) + 0.1
 
 
-def test_source_only_is_the_source_head_before_and_after():
-    X, y, X_target, y_target = shifted(3)
-    model = build("source-only").fit(X, y)
-    adapted = model.adapt(X_target, y_target)
-    assert np.allclose(adapted.coef_, model.coef_)
-    assert np.allclose(adapted.intercept_, model.intercept_)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_heads_have_the_ends_that_their_formulas_have(n_classes):
+    X, y, X_target, y_target = shifted(n_classes)
+    source = build("source-only").fit(X, y)
+    assert np.allclose(source.adapt(X_target, y_target).coef_, source.coef_)
+    target = build("linear-probe", l2=0.3).fit(X, y).adapt(X_target, y_target)
+    mixed = [build("interpolation", mix=m, l2=0.3).fit(X, y).adapt(X_target, y_target) for m in (0.0, 0.5, 1.0)]
+    assert np.allclose(mixed[0].coef_, source.coef_)
+    assert np.allclose(mixed[1].intercept_, (source.intercept_ + target.intercept_) / 2)
+    assert np.allclose(mixed[2].coef_, target.coef_)
+    held = build("source-centered", l2=1e8).fit(X, y).adapt(X_target, y_target)
+    assert np.allclose(held.coef_, source.coef_, atol=1e-5)
+    few = X_target[:n_classes], y_target[:n_classes]
+    pure = build("mixpro", mix=1.0, l2=0.3).fit(X, y).adapt(*few)
+    assert np.allclose(pure.coef_, build("linear-probe", l2=0.3).fit(X, y).adapt(*few).coef_, atol=1e-6)
 
 
-def test_linear_probe_is_scikit_learns_logistic_regression():
+def test_linear_probe_and_joint_training_are_scikit_learns_logistic_regression():
     X, y, X_target, y_target = shifted()
     adapted = build("linear-probe", l2=0.1, scale=None).fit(X, y).adapt(X_target, y_target)
     theirs = LogisticRegression(C=1 / (0.1 * 90), tol=1e-10, max_iter=10_000).fit(X_target, y_target)
     assert np.allclose(adapted.coef_, theirs.coef_, atol=1e-6)
     assert np.allclose(adapted.intercept_, theirs.intercept_, atol=1e-6)
+    joint = build("joint", target_share=0.25, l2=0.1, scale=None).fit(X, y).adapt(X_target, y_target)
+    weight = np.concatenate([np.full(300, 0.75 / 300), np.full(90, 0.25 / 90)])
+    theirs = LogisticRegression(C=10.0, tol=1e-10, max_iter=10_000).fit(
+        np.concatenate([X, X_target]), np.concatenate([y, y_target]), sample_weight=weight
+    )
+    assert np.allclose(joint.coef_, theirs.coef_, atol=1e-5)
+
+
+def test_ridge_is_scikit_learns_on_scaled_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((120, 8)), rng.integers(0, 3, 120)
+    X[:, 0] += 2 * y
+    model = create_baseline("ridge", scale=None).fit(X, y)
+    theirs = RidgeClassifierCV(RIDGE_PENALTIES).fit(X[:30], y[:30])
+    np.testing.assert_array_equal(model.adapt(X[:30], y[:30]).predict(X), theirs.predict(X))
 
 
 def test_linear_probe_chooses_by_validation_rows():
@@ -168,47 +170,12 @@ def test_linear_probe_chooses_by_validation_rows():
         model.adapt(X_target, y_target, X_val=X_target)
 
 
-def test_centered_penalty_ends_at_the_source_direction():
-    X, y, X_target, y_target = shifted()
-    model = build("source-centered", l2=1e8).fit(X, y)
-    assert np.allclose(model.adapt(X_target, y_target).coef_, model.coef_, atol=1e-5)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_interpolation_ends(n_classes):
-    X, y, X_target, y_target = shifted(n_classes)
-    ends = [build("interpolation", mix=m, l2=0.3).fit(X, y).adapt(X_target, y_target) for m in (0.0, 0.5, 1.0)]
-    source = build("source-only").fit(X, y)
-    target = build("linear-probe", l2=0.3).fit(X, y).adapt(X_target, y_target)
-    assert np.allclose(ends[0].coef_, source.coef_)
-    assert np.allclose(ends[2].coef_, target.coef_)
-    assert np.allclose(ends[1].intercept_, (source.intercept_ + target.intercept_) / 2)
-
-
 def test_interpolation_keeps_the_source_head_where_nothing_shifts():
     shog = make_shog(random_state=0)
-    model = build("interpolation").fit(*shog.sample("source", 2000, 0))
-    few = shog.sample("id", 8, 1)
-    adapted, probe = model.adapt(*few), build("linear-probe").fit(*shog.sample("source", 2000, 0)).adapt(*few)
+    source, few = shog.sample("source", 2000, 0), shog.sample("id", 8, 1)
+    adapted, probe = (build(name).fit(*source).adapt(*few) for name in ("interpolation", "linear-probe"))
     accuracy = [shog.accuracy("id", m.coef_[0], m.intercept_[0]) for m in (adapted, probe)]
     assert accuracy[0] > accuracy[1] + 0.02
-
-
-def test_source_logit_lets_the_source_head_through_a_strong_penalty():
-    X, y, _, _ = shifted()
-    rows = np.r_[0:6]
-    few = {n: build(n, l2=3.0).fit(X, y).adapt(X[rows], y[rows]).score(X, y) for n in ("source-logit", "linear-probe")}
-    assert few["source-logit"] > few["linear-probe"]
-
-
-def test_joint_training_is_one_weighted_fit():
-    X, y, X_target, y_target = shifted()
-    adapted = build("joint", target_share=0.25, l2=0.1, scale=None).fit(X, y).adapt(X_target, y_target)
-    weight = np.concatenate([np.full(300, 0.75 / 300), np.full(90, 0.25 / 90)])
-    theirs = LogisticRegression(C=10.0, tol=1e-10, max_iter=10_000).fit(
-        np.concatenate([X, X_target]), np.concatenate([y, y_target]), sample_weight=weight
-    )
-    assert np.allclose(adapted.coef_, theirs.coef_, atol=1e-5)
 
 
 def test_mixpro_mixes_within_classes_only():
@@ -218,13 +185,6 @@ def test_mixpro_mixes_within_classes_only():
     assert len(source) == len(target) == 500
     assert np.array_equal(y[source], y_target[y_target != 1][target])
     assert 1 not in y[source]
-
-
-def test_mixpro_with_all_target_is_a_probe_on_target_rows():
-    X, y, X_target, y_target = shifted()
-    adapted = build("mixpro", mix=1.0, l2=0.3).fit(X, y).adapt(X_target[:2], y_target[:2])
-    probe = build("linear-probe", l2=0.3).fit(X, y).adapt(X_target[:2], y_target[:2])
-    assert np.allclose(adapted.coef_, probe.coef_, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["joint", "mixpro"])
@@ -239,22 +199,19 @@ def test_automatic_penalty_of_mixed_rows_needs_validation(name):
 
 
 class TestDFR:
-    def test_weights_are_sparse(self):
-        X, y, X_target, y_target = shifted()
-        adapted = build("dfr", l1=0.1).fit(X, y).adapt(X_target, y_target)
-        assert 0 < np.sum(adapted.coef_ != 0) < 8
-
     def test_balanced_groups_ignore_a_shortcut_that_the_rows_show(self):
         rng = np.random.default_rng(0)
         y = np.arange(400) % 2
-        shortcut = np.where(rng.random(400) < 0.9, y, 1 - y)
+        wrong = np.where(rng.random(400) < 0.9, y, 1 - y)
         X = rng.standard_normal((400, 4))
         X[:, 0] += 1.5 * (2 * y - 1)
-        X[:, 1] += 3 * (2 * shortcut - 1)
+        X[:, 1] += 3 * (2 * wrong - 1)
         model = build("dfr", l1=0.01).fit(X, y)
         plain = model.adapt(X, y).coef_[0]
-        fair = model.adapt(X, y, groups=2 * y + shortcut).coef_[0]
+        fair = model.adapt(X, y, groups=2 * y + wrong).coef_[0]
         assert abs(fair[1] / fair[0]) < 0.3 * abs(plain[1] / plain[0])
+        with pytest.raises(ValueError, match="groups has 2 entries for 400 rows"):
+            model.adapt(X, y, groups=[0, 1])
 
     def test_subsets_hold_every_group_equally(self):
         groups = np.array(["a"] * 7 + ["b"] * 3)
@@ -262,139 +219,41 @@ class TestDFR:
         assert subsets.shape == (4, 6)
         assert all(np.sum(groups[s] == "b") == 3 for s in subsets)
 
-    def test_groups_must_match_the_rows(self):
-        X, y, X_target, y_target = shifted()
-        with pytest.raises(ValueError, match="groups has 2 entries for 90 rows"):
-            build("dfr").fit(X, y).adapt(X_target, y_target, groups=[0, 1])
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    @pytest.mark.parametrize("l1", [0.01, 0.1])
+    def test_sparse_heads_are_optimal(self, n_classes, l1):
+        """The slope of the mean loss is within the penalty, and at the penalty where a weight is not zero."""
+        rng = np.random.default_rng(0)
+        y = np.arange(80) % n_classes
+        Z = rng.standard_normal((80, 15)) + 1.5 * np.eye(n_classes, 15)[y]
+        for k, (w, b) in enumerate(zip(*sparse_head(Z, y, np.ones(80), l1, n_classes))):
+            error = 1 / (1 + np.exp(-(Z @ w + b))) - (y == (1 if n_classes == 2 else k))
+            slope, on = Z.T @ error / 80, w != 0
+            assert np.abs(slope).max() <= l1 * 1.001
+            assert abs(error.mean()) < 0.02 * l1
+            assert 0 < on.sum() < len(on)
+            assert np.allclose(slope[on], -l1 * np.sign(w[on]), atol=0.001 * l1)
 
+    def test_sparse_heads_count_weights_as_repetitions(self):
+        X, y, _, _ = shifted(3, n=60)
+        w = np.arange(60) % 4
+        one = sparse_head(X, y, w.astype(float), 0.05, 3)
+        many = sparse_head(np.repeat(X, w, axis=0), np.repeat(y, w), np.ones(w.sum()), 0.05, 3)
+        assert np.allclose(one[0], many[0], atol=1e-4)
 
-def test_sparse_heads_of_threads_do_not_disturb_each_other():
-    """liblinear keeps one random generator for the whole process."""
-    rng = np.random.default_rng(0)
-    Z, y = rng.normal(size=(120, 60)), rng.integers(0, 2, 120)
+    def test_a_strong_penalty_leaves_the_intercept_alone(self):
+        Z = np.random.default_rng(0).standard_normal((80, 5))
+        coef, intercept = sparse_head(Z, np.where(np.arange(80) < 20, 1, 0), np.ones(80), 1.0, 2)
+        assert np.all(coef == 0)
+        assert np.exp(intercept[0]) == pytest.approx(20 / 60, rel=0.06)
 
-    def head(_: int) -> bytes:
-        return sparse_head(Z, y, np.ones(120), 0.003, 2)[0].tobytes()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(head, range(64)))) == 1
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("l1", [0.01, 0.1])
-def test_sparse_heads_are_optimal(n_classes, l1):
-    """The slope of the mean loss is within the penalty, and at the penalty where a weight is not zero."""
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % n_classes
-    Z = rng.standard_normal((80, 15)) + 1.5 * np.eye(n_classes, 15)[y]
-    coef, intercept = sparse_head(Z, y, np.ones(80), l1, n_classes)
-    for k, (w, b) in enumerate(zip(np.atleast_2d(coef), np.atleast_1d(intercept))):
-        p = 1 / (1 + np.exp(-(Z @ w + b)))
-        error = p - (y == (1 if n_classes == 2 else k))
-        slope, on = Z.T @ error / 80, w != 0
-        assert np.abs(slope).max() <= l1 * 1.001
-        assert abs(error.mean()) < 0.02 * l1
-        assert 0 < on.sum() < len(on)
-        assert np.allclose(slope[on], -l1 * np.sign(w[on]), atol=0.001 * l1)
-
-
-def test_sparse_heads_count_weights_as_repetitions():
-    X, y, _, _ = shifted(3, n=60)
-    w = np.arange(60) % 4
-    one = sparse_head(X, y, w.astype(float), 0.05, 3)
-    many = sparse_head(np.repeat(X, w, axis=0), np.repeat(y, w), np.ones(w.sum()), 0.05, 3)
-    assert np.allclose(one[0], many[0], atol=1e-4)
-
-
-def test_a_strong_penalty_leaves_the_intercept_alone():
-    Z = np.random.default_rng(0).standard_normal((80, 5))
-    coef, intercept = sparse_head(Z, np.where(np.arange(80) < 20, 1, 0), np.ones(80), 1.0, 2)
-    assert np.all(coef == 0)
-    assert np.exp(intercept) == pytest.approx(20 / 60, rel=0.06)
-
-
-class TestWithoutGroupLabels:
-    """AFR and SELF: the rows that the source head gets wrong decide, and nobody said which group they are in."""
-
-    def rows(self, n=200, seed=0):
-        """The source head leans on the loud second axis, which the target has turned round for a quarter of rows."""
-        rng = np.random.default_rng(seed)
-        y = np.arange(n) % 2
-        turned = rng.random(n) < 0.25
-        X = 0.5 * rng.standard_normal((n, 6))
-        X[:, 0] += 0.8 * (2 * y - 1)
-        X[:, 1] += 1.5 * (2 * np.where(turned, 1 - y, y) - 1)
-        return X, y, turned
-
-    @pytest.mark.parametrize(("name", "params"), [("afr", {"gamma": 8.0}), ("self", {"share": 0.3})])
-    def test_the_worst_group_gains_on_a_plain_fit_from_the_same_head(self, name, params):
-        rng = np.random.default_rng(1)
-        y = np.arange(400) % 2
-        X = 0.5 * rng.standard_normal((400, 6))
-        X[:, 0] += 0.8 * (2 * y - 1)
-        X[:, 1] += 1.5 * (2 * y - 1)
-        few, test = self.rows(), self.rows(2000, 3)
-        plain = build("source-centered", l2=0.3).fit(X, y).adapt(*few[:2])
-        fair = build(name, l2=0.3, **params).fit(X, y).adapt(*few[:2])
-        turned = test[2]
-        worst = [np.mean(m.predict(test[0])[turned] == test[1][turned]) for m in (plain, fair)]
-        assert worst[1] > worst[0] + 0.05
-
-    def test_without_gamma_rows_of_a_class_weigh_alike(self):
-        X, y, X_target, y_target = shifted()
-        own = build("afr", gamma=0.0, l2=0.1).fit(X, y).adapt(X_target, y_target)
-        centred = build("source-centered", l2=0.1).fit(X, y).adapt(X_target, y_target)
-        assert np.allclose(own.coef_, centred.coef_, atol=1e-6)
-
-    def test_all_rows_where_all_are_asked_for(self):
-        X, y, X_target, y_target = shifted(3)
-        own = build("self", share=1.0, l2=0.1).fit(X, y).adapt(X_target, y_target)
-        centred = build("source-centered", l2=0.1).fit(X, y).adapt(X_target, y_target)
-        assert np.allclose(own.coef_, centred.coef_, atol=1e-6)
-
-    def test_equally_many_of_each_class_those_that_are_least_right(self):
-        model = build("self", share=0.5)
-        at = model._least_right(np.array([0.9, 0.1, 0.5, 0.4, 0.3, 0.7]), np.array([0, 0, 0, 0, 1, 1]))
-        assert at.tolist() == [1, 4]
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_nearest_class_mean_is_scikit_learns(n_classes):
-    X, y, X_target, y_target = shifted(n_classes)
-    adapted = build("class-mean", scale=None).fit(X, y).adapt(X_target[:30], y_target[:30])
-    theirs = NearestCentroid().fit(X_target[:30], y_target[:30])
-    assert np.array_equal(adapted.predict(X), theirs.predict(X))
-
-
-def test_shrunk_lda_uses_the_covariance_of_both_domains():
-    X, y, X_target, y_target = shifted()
-    adapted = build("shrunk-lda", ridge=0.0, scale=None).fit(X, y).adapt(X_target, y_target)
-    centred = np.concatenate([A[v == k] - A[v == k].mean(0) for A, v in ((X, y), (X_target, y_target)) for k in (0, 1)])
-    step = X_target[y_target == 1].mean(0) - X_target[y_target == 0].mean(0)
-    expected = np.linalg.solve(centred.T @ centred / len(centred), step)
-    assert np.allclose(adapted.coef_[0], expected, rtol=1e-6)
-
-
-def test_lda_probe_has_one_feature_fewer_than_classes():
-    X, y, X_target, y_target = shifted(3)
-    model = build("lda", ridge=0.0, scale=None).fit(X, y)
-    theirs = LinearDiscriminantAnalysis(solver="eigen").fit(X, y).scalings_[:, :2]
-    Q = np.linalg.qr(theirs)[0].T
-    rows = model.components_
-    assert rows.shape == (2, 8)
-    assert np.allclose(rows.T @ rows, Q.T @ Q, atol=1e-6)
-    assert model.adapt(X_target, y_target).score(X_target, y_target) > 0.8
-
-
-def test_unranked_features_of_the_trained_baselines_repeat_or_spread():
-    shog = make_shog(random_state=0)
-    X, y = shog.sample("source", 1000, 0)
-    spread = {}
-    for name, params in (("pro2-nc", {}), ("teney", {"alignment": 30.0})):
-        rows = build(name, n_components=8, **params).fit(X, y).components_
-        assert np.allclose(np.linalg.norm(rows, axis=1), 1)
-        spread[name] = np.mean(rows @ rows.T)
-    assert spread["teney"] < spread["pro2-nc"]
+    def test_threads_do_not_disturb_each_other(self):
+        """liblinear keeps one random generator for the whole process."""
+        rng = np.random.default_rng(0)
+        Z, y = rng.normal(size=(120, 60)), rng.integers(0, 2, 120)
+        with ThreadPoolExecutor(8) as pool:
+            heads = pool.map(lambda _: sparse_head(Z, y, np.ones(120), 0.003, 2)[0].tobytes(), range(64))
+        assert len(set(heads)) == 1
 
 
 @pytest.mark.parametrize("name", sorted(SEEDED))
@@ -409,6 +268,16 @@ def test_seeds_decide(name):
     assert not np.array_equal(fits[0], fits[2])
 
 
+@pytest.mark.parametrize("name", ["random", "pca", "lda", "pls", "pro2-nc", "teney"])
+def test_a_basis_baseline_uses_its_own_features(name):
+    X, y, X_target, y_target = shifted()
+    model = build(name).fit(X, y)
+    adapted = model.adapt(X_target[:20], y_target[:20])
+    span, head = model.components_[: adapted.n_features_], adapted.coef_[0] * model.scale_
+    inside = span.T @ np.linalg.lstsq(span.T, head, rcond=None)[0]  # not every baseline has orthonormal features
+    np.testing.assert_allclose(inside, head, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
@@ -419,12 +288,8 @@ def test_seeds_decide(name):
         ("dfr", {"n_refits": 0}, "n_refits must be at least 1"),
         ("dfr", {"l1": np.inf}, "l1 must be a positive finite number"),
         ("linear-probe", {"l2": 0.0}, "l2 must be"),
-        ("afr", {"gamma": -1.0}, "gamma must be a finite number"),
-        ("self", {"share": 2.0}, "share must be a number in"),
         ("source-only", {"ridge": -1.0}, "ridge must be a finite number"),
         ("teney", {"alignment": np.nan}, "alignment must be"),
-        ("clap", {"strength": 0.0}, "strength must be a positive number"),
-        ("lp++", {"n_steps": -1}, "n_steps must be a whole number"),
         ("pca", {"n_components": 9}, "n_components=9 must be an integer in 1..8"),
     ],
 )
@@ -435,19 +300,6 @@ def test_mistakes_are_named(name, params, message):
 
 
 def test_names_are_listed_and_unknown_ones_explained():
-    assert len(list_baselines()) == 21
+    assert len(list_baselines()) == 14
     with pytest.raises(ValueError, match="baseline 'magic' is not known; there are source-only"):
         create_baseline("magic")
-
-
-@pytest.mark.parametrize("name", ["random", "pca", "lda", "pls", "pro2-nc", "teney"])
-def test_a_basis_baseline_uses_its_own_features_and_not_the_default_of_pro2(name):
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    X = rng.normal(size=(80, 6)) + y[:, None]
-    model = create_baseline(name).fit(X[:60], y[:60])
-    adapted = model.adapt(X[60:], y[60:])
-    span = model.components_[: adapted.n_features_]
-    head = adapted.coef_[0] * model.scale_
-    inside = span.T @ np.linalg.lstsq(span.T, head, rcond=None)[0]  # not every baseline has orthonormal features
-    np.testing.assert_allclose(inside, head, atol=1e-7)

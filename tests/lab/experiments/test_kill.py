@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from pro2.lab.experiments import parse_plan
-from pro2.lab.experiments.results import ResultStore
-from pro2.lab.experiments.run import run_sweep
-from pro2.lab.experiments.view import read_view
+from pro2.lab.experiments.run import estimate_sweep, run_sweep
+from pro2.lab.experiments.store import ResultStore, read_view
 
 N_KILLS = 24
 _PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
@@ -25,9 +23,9 @@ _PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
 _KILLER = """
 import json, os, random, shutil, signal, sys, time
 from pathlib import Path
-from pro2.lab.experiments import parse_plan, results, view, engines, methods
+from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import run_sweep
-import pro2.estimators, pro2.linalg.probes, pyarrow.parquet, threadpoolctl
+import pro2.estimators, pyarrow.parquet
 values, out, data, n_kills = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 rng, killed, latest, written = random.Random(0), 0, 0.1, 0
 while killed < n_kills or not written:
@@ -42,20 +40,33 @@ while killed < n_kills or not written:
         latest, written = latest / 2, 0
         continue
     killed += 1
-    before, written = written, sum(f.stat().st_size for f in out.glob("log/*"))
+    before, written = written, sum(f.stat().st_size for f in out.glob("results.sqlite*"))
     latest *= 1.0 if written > before else 1.25
 print(killed)
 """
 
 
-def _many_batches(values: dict[str, Any]) -> dict[str, Any]:
+def _many_cells(values: dict[str, Any]) -> dict[str, Any]:
     methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(12)]
     return {**values, "methods": methods, "baseline": None, "shots": list(range(1, 11)), "seeds": 2}
 
 
+def _plan_file(folder: Path, values: dict[str, Any]) -> str:
+    """As TOML, in which values of these kinds are written as in JSON, but for inline tables."""
+
+    def toml(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + "}"
+        return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+    path = folder / "plan.toml"
+    path.write_text("\n".join(f"{k} = {toml(v)}" for k, v in _many_cells(values).items() if v is not None))
+    return str(path)
+
+
 @pytest.mark.slow
-def test_killed_at_random_moments(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    values = _many_batches(plan_values)
+def test_killed_at_random_moments(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    values = _many_cells(plan_values)
     plan = parse_plan(values)
     command = [
         sys.executable,
@@ -70,8 +81,7 @@ def test_killed_at_random_moments(table_folder: Path, plan_values: dict[str, Any
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= N_KILLS
     whole = run_sweep(plan, tmp_path / "whole", data=table_folder)
-    with ResultStore(tmp_path / "killed") as store:
-        kept = len(store.finished)
+    kept = whole.n_runs - estimate_sweep(plan, tmp_path / "killed", table_folder).n_missing
     assert 0 < kept <= whole.n_runs
     resumed = run_sweep(plan, tmp_path / "killed", data=table_folder)
     assert resumed.n_before == kept
@@ -83,17 +93,15 @@ def test_killed_at_random_moments(table_folder: Path, plan_values: dict[str, Any
 
 
 @pytest.mark.slow
-def test_two_processes_share_one_folder(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    plan_file = table_folder / "plan.yaml"
-    plan_file.write_text(yaml.safe_dump(_many_batches(plan_values)))
-    command = [*_PRO2, "sweep", str(plan_file), "--out", str(tmp_path / "out"), "--json"]
+def test_two_processes_share_one_folder(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    command = [*_PRO2, "sweep", _plan_file(table_folder, plan_values), "--out", str(tmp_path / "out"), "--json"]
     # Output goes to files: a process that waits for a reader of its pipe would keep the other one waiting, too.
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     with logs[0].open("w") as first, logs[1].open("w") as second:
         both = [subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) for log in (first, second)]
         assert [process.wait(timeout=300) for process in both] == [0, 0]
     done = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
-    plan = parse_plan(_many_batches(plan_values))
+    plan = parse_plan(_many_cells(plan_values))
     whole = run_sweep(plan, tmp_path / "whole", data=table_folder)
     # No run was done twice, and both saw the whole result at the end.
     assert sum(d["n_done"] for d in done) == whole.n_runs
@@ -101,10 +109,8 @@ def test_two_processes_share_one_folder(table_folder: Path, plan_values: dict[st
 
 
 @pytest.mark.slow
-def test_interrupting_keeps_what_is_finished(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    plan_file = table_folder / "plan.yaml"
-    plan_file.write_text(yaml.safe_dump(_many_batches(plan_values)))
-    command = [*_PRO2, "sweep", str(plan_file), "--out", str(tmp_path / "out"), "--json"]
+def test_interrupting_keeps_what_is_finished(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    command = [*_PRO2, "sweep", _plan_file(table_folder, plan_values), "--out", str(tmp_path / "out"), "--json"]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -112,5 +118,5 @@ def test_interrupting_keeps_what_is_finished(table_folder: Path, plan_values: di
         process.communicate(timeout=120)
     assert process.returncode == 130
     with ResultStore(tmp_path / "out") as store:
-        assert store.finished
-        assert store.torn() == []
+        assert store.finished()
+        assert store.damaged() == []

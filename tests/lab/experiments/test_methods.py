@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pro2.estimators import PriorFamily, Projection
 from pro2.lab.baselines import create_baseline
-from pro2.lab.experiments import methods, parse_plan
-from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.methods import ESTIMATORS, FeatureMethod, find_method, prepare_method, prepared_keys
+from pro2.lab.experiments import find_plan, parse_plan
+from pro2.lab.experiments.ablation import INGREDIENTS, WITHOUT, Ablated
+from pro2.lab.experiments.methods import ESTIMATORS, FitKey, fit_source, fits_of, grid_of
 from pro2.lab.experiments.plan import MethodSpec, Plan
-from pro2.lab.experiments.problems import load_problems
-from pro2.lab.experiments.run import run_sweep
-from pro2.lab.experiments.view import read_view
+from pro2.lab.experiments.problems import Problem, load_problems
+from pro2.lab.experiments.run import expand, run_sweep
+from pro2.lab.experiments.store import read_view
 from pro2.lab.report import write_report
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 from .conftest import write_birds
 
@@ -35,16 +36,22 @@ def _rows(plan: Plan, out: Path, data: Path) -> list[dict[str, Any]]:
     return read_view(out).to_pylist()
 
 
-@pytest.mark.parametrize("name", [n for n in ESTIMATORS if find_method(MethodSpec("m", n, "m")).grid and n != "pro2"])
+def _fits(plan: Plan, folder: Path) -> tuple[Problem, dict[str, list[FitKey]]]:
+    """The problem, and the fits that the cells of each method need, each once."""
+    problems, _ = load_problems(plan.data, folder)
+    keys: dict[str, dict[FitKey, None]] = {}
+    for cell in expand(plan, problems)[0]:
+        keys.setdefault(cell.method.name, {}).update({key: None for key, *_ in fits_of(cell)})
+    return problems["birds"], {name: list(found) for name, found in keys.items()}
+
+
+@pytest.mark.parametrize("name", [n for n in ESTIMATORS if grid_of(MethodSpec(n)) and n != "pro2"])
 def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder: Path, plan_values: Any) -> None:
-    """One registry: the batched way and the estimator's own `fit` see the same features."""
-    plan = _plan(plan_values, methods=[{"method": name}], n_features=[4])
-    problems, _ = load_problems(plan.data, table_folder)
-    problem, batch = problems["birds"], expand(plan, problems)[0][0]
-    key = prepared_keys(batch)[0]
-    features = prepare_method(problem, key)
+    """One registry: the sweep and the estimator's own `fit` make the same features."""
+    problem, keys = _fits(_plan(plan_values, methods=[{"method": name}], n_features=[4]), table_folder)
+    features = fit_source(problem, keys[name][0])
     X = problem.X[problem.source]
-    params = {} if name == "linear-probe" else {"n_components": 4, "random_state": key.start}
+    params = {} if name == "linear-probe" else {"n_components": 4, "random_state": keys[name][0].start}
     model = create_baseline(name, **params).fit(X, problem.y[problem.source])
     expected = (X - model.mean_) / model.scale_
     expected = expected if name == "linear-probe" else expected @ model.components_.T
@@ -65,14 +72,26 @@ TRAINED = [{"method": "teney"}, {"method": "pro2-nc"}, {"method": "pro2", "param
 def test_features_can_be_trained_on_a_device(method: dict[str, Any], table_folder: Path, plan_values: Any) -> None:
     """PyTorch gets the same features as NumPy, and hands NumPy arrays back."""
     pytest.importorskip("torch")
-    plan = _plan(plan_values, methods=[method], n_features=[4])
-    problems, _ = load_problems(plan.data, table_folder)
-    problem, key = problems["birds"], prepared_keys(expand(plan, problems)[0][0])[0]
-    here, there = (prepare_method(replace(problem, device=where, _made={}), key) for where in (None, "cpu"))
+    problem, keys = _fits(_plan(plan_values, methods=[method], n_features=[4]), table_folder)
+    (key,) = keys[method["method"]]
+    here, there = (fit_source(replace(problem, device=where, _made={}), key) for where in (None, "cpu"))
     X = problem.X[problem.source]
     assert isinstance(there.components, np.ndarray)
-    assert there is not here
     np.testing.assert_allclose(there.transform(X, 4), here.transform(X, 4), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", ["standard", "unit"])
+def test_the_paper_s_basis_is_that_of_the_projection(scale: str, table_folder: Path, plan_values: Any) -> None:
+    adamw = {"method": "pro2", "params": {"solver": "adamw", "scale": scale}}
+    problem, keys = _fits(_plan(plan_values, methods=[adamw], n_features=[4]), table_folder)
+    features = fit_source(problem, keys["pro2"][0])
+    projection = Projection(4, solver="adamw", scale=scale, keep_norms=True, random_state=0)
+    X = problem.X[problem.source]
+    np.testing.assert_allclose(
+        features.transform(X, 4), projection.fit_transform(X, problem.y[problem.source]), rtol=1e-3, atol=1e-3
+    )
+    slower = fit_source(problem, keys["pro2"][0]._replace(params=(*keys["pro2"][0].params, ("project_lr", 0.001))))
+    assert not np.allclose(slower.components, features.components, rtol=0.1)
 
 
 def test_a_sweep_trains_on_the_device_it_is_given(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
@@ -109,9 +128,7 @@ def test_untuned_is_the_estimator_itself(method: str, table_folder: Path, plan_v
 def test_seeds_share_as_many_starts_as_asked_for(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
     trained = {"method": "teney", "starts": 2, "n_features": [3], "l2": [0.1]}
     plan = _plan(plan_values, methods=[trained], seeds=[0, 1, 2, 3], shots=[4])
-    problems, _ = load_problems(plan.data, table_folder)
-    keys = prepared_keys(expand(plan, problems)[0][0])
-    assert [key.start for key in keys] == [0, 1]
+    assert [key.start for key in _fits(plan, table_folder)[1]["teney"]] == [0, 1]
     rows = _rows(plan, tmp_path / "two", table_folder)
     one = _rows(_plan(plan_values, methods=[{**trained, "starts": 1}], seeds=[0, 1, 2, 3], shots=[4]),
                 tmp_path / "one", table_folder)  # fmt: skip
@@ -124,47 +141,34 @@ def test_seeds_share_as_many_starts_as_asked_for(table_folder: Path, plan_values
 def test_what_depends_on_its_size_is_trained_for_each(table_folder: Path, plan_values: Any) -> None:
     adamw = {"method": "pro2", "name": "a", "params": {"solver": "adamw"}}
     plan = _plan(plan_values, methods=["teney", "pro2-nc", adamw, "pro2"])
-    problems, _ = load_problems(plan.data, table_folder)
-    sizes = {b.method.name: [k.size for k in prepared_keys(b)] for b in expand(plan, problems)[0]}
+    sizes = {name: [key.size for key in keys] for name, keys in _fits(plan, table_folder)[1].items()}
     assert sizes == {"teney": [1, 3, 12], "pro2-nc": [12], "a": [12], "pro2": [12]}
-
-
-def test_plans_share_a_trained_basis_of_the_same_data_and_no_other(
-    table_folder: Path, plan_values: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    fit = FeatureMethod._fit
-
-    def counted(self: FeatureMethod, problem: Any, key: Any) -> Any:
-        made.append(key.size)
-        return fit(self, problem, key)
-
-    monkeypatch.setattr(FeatureMethod, "_fit", counted)
-    monkeypatch.setattr(methods, "_TRAINED", {})
-    monkeypatch.setattr(methods, "_MOST_TRAINED", 2)
-    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}])
-    first, again = (load_problems(plan.data, table_folder)[0]["birds"] for _ in range(2))
-    key = prepared_keys(expand(plan, {"birds": first})[0][0])[0]
-    one, two = prepare_method(first, key), prepare_method(again, key)
-    assert made == [12]
-    assert one.components is two.components
-    assert one._pools is not two._pools
-    write_birds(table_folder / "birds.npz", seed=1)
-    prepare_method(load_problems(plan.data, table_folder)[0]["birds"], key)
-    prepare_method(first, key._replace(start=1))
-    assert made == [12] * 3
-    prepare_method(first, key)  # forgotten: two are kept
-    assert made == [12] * 4
 
 
 def test_the_paper_s_basis_is_nested_up_to_its_optimiser_s_rounding(table_folder: Path, plan_values: Any) -> None:
     """QR goes in order, so what comes later changes nothing before it: one training serves every number of features."""
-    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}])
-    problems, _ = load_problems(plan.data, table_folder)
-    key = prepared_keys(expand(plan, problems)[0][0])[0]
-    large, small = (prepare_method(problems["birds"], key._replace(size=size)).components for size in (12, 4))
+    problem, keys = _fits(_plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}]), table_folder)
+    large, small = (fit_source(problem, keys["pro2"][0]._replace(size=size)).components for size in (12, 4))
     cosine = np.sum(large[:4] * small, axis=1) / np.linalg.norm(large[:4], axis=1) / np.linalg.norm(small, axis=1)
     assert np.all(cosine > 0.98)
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+def test_an_ablated_family_lacks_one_ingredient_and_adapts(without: str, table_folder: Path, plan_values: Any) -> None:
+    problem = load_problems(_plan(plan_values).data, table_folder)[0]["birds"]
+    model = Ablated(without)
+    changed = [name for name, value in vars(PriorFamily()).items() if getattr(model.priors, name) != value]
+    assert changed == list(WITHOUT[without])
+    few = draw(problem.y, problem.targets["spurious"], 4, 0).few
+    adapted = model.fit(problem.X[problem.source], problem.y[problem.source]).adapt(problem.X[few], problem.y[few])
+    assert adapted.score(problem.X[problem.targets["spurious"]], problem.y[problem.targets["spurious"]]) > 0.6
+
+
+def test_the_plan_of_the_ablation_takes_out_every_ingredient() -> None:
+    plan = find_plan("ablation")
+    assert isinstance(plan, Plan)
+    asked = {m.params["without"] for m in plan.methods if m.method == "ablated"}
+    assert asked == set(INGREDIENTS) >= set(WITHOUT)
 
 
 def test_two_rules_of_one_method_share_their_runs(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
@@ -189,12 +193,6 @@ def test_any_learner_on_the_features(kind: str, table_folder: Path, plan_values:
     assert all(row["l2"] is None and 0 <= row["worst_group"] <= row["accuracy"] <= 1 for row in rows)
     mine = [r["accuracy"] for r in rows if r["target"] == "spurious" and r["method"] == f"pro2-{kind}"]
     assert np.mean(mine) > 0.8
-
-
-def test_an_unknown_probe_is_a_failure_that_says_so(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    plan = _plan(plan_values, methods=[{"method": "pro2", "params": {"probe": "oracle"}}])
-    assert run_sweep(plan, tmp_path / "out", data=table_folder).n_failed > 0
-    assert "expected 'newton' (exact), 'adamw'" in (tmp_path / "out" / "failures.json").read_text()
 
 
 def test_groups_are_measured_where_the_table_has_them(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
@@ -237,7 +235,7 @@ def test_groups_are_part_of_the_key(table_folder: Path, plan_values: Any) -> Non
     def keys() -> set[str]:
         data = [{**plan_values["data"][0], "targets": {"later": "split == 2"}}]
         plan = _plan(plan_values, data=data)
-        return {k for b in expand(plan, load_problems(plan.data, table_folder)[0])[0] for k in b.flat_keys}
+        return {cell.key for cell in expand(plan, load_problems(plan.data, table_folder)[0])[0]}
 
     before = keys()
     with np.load(table_folder / "birds.npz") as table:

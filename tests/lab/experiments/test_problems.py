@@ -36,7 +36,7 @@ def _problem(folder: Path, columns: dict[str, np.ndarray], **entry: Any) -> Prob
 ENTRIES: dict[str, dict[str, Any]] = {
     "groups": {"source": "split == 0", "pool": "split == 2", "group": "place"},
     "domains": {"source": "split == 0", "domain": "domain"},
-    "slices": {"source": "0:120", "targets": (("rest", "120:240"),)},
+    "slices": {"source": "0:120", "targets": {"rest": "120:240"}},
 }
 
 
@@ -55,7 +55,7 @@ def test_rows_without_a_label_count_for_nothing(tmp_path: Path, kind: str) -> No
     if kind == "slices":  # row numbers are those of the whole table
         assert [len(found.source), len(found.targets["rest"])] == [118, 118]
     kept = {name: values[~np.isnan(columns["y"])] for name, values in columns.items()}
-    entry = {**ENTRIES[kind], **({"source": "0:118", "targets": (("rest", "118:236"),)} if kind == "slices" else {})}
+    entry = {**ENTRIES[kind], **({"source": "0:118", "targets": {"rest": "118:236"}} if kind == "slices" else {})}
     expected = _problem(tmp_path, kept, **entry)
     assert found.classes == expected.classes == (0, 1)
     for name in ("X", "y", "source"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,10 +19,8 @@ from typing import Any
 import pytest
 
 from pro2.lab.experiments import parse_plan
-from pro2.lab.experiments.progress import Progress
-from pro2.lab.experiments.results import ResultStore
-from pro2.lab.experiments.run import run_sweep
-from pro2.lab.experiments.view import read_view
+from pro2.lab.experiments.run import SweepState, estimate_sweep, run_sweep
+from pro2.lab.experiments.store import read_view
 
 ray = pytest.importorskip("ray")
 
@@ -51,7 +51,7 @@ def _waits_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     return condition()
 
 
-def _plan(plan_values: dict[str, Any], n_methods: int = 8) -> dict[str, Any]:
+def _plan(plan_values: Any, n_methods: int = 8) -> dict[str, Any]:
     methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(n_methods)]
     return {**plan_values, "methods": [*methods, {"method": "random"}], "baseline": None, "shots": list(range(1, 7))}
 
@@ -65,32 +65,12 @@ def _workers(cluster: Any) -> list[int]:
         with contextlib.suppress(OSError):
             if int(path.read_text().rpartition(")")[2].split()[1]) in raylets:
                 found.append(int(path.parent.name))
-    tasks = (b"ray::_run", b"ray::_prepare")  # a node does not live without its other children
+    tasks = b"ray::_ray_task"  # a node does not live without its other children
     running = []
     for pid in found:
         with contextlib.suppress(OSError):
             running += [pid] if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(tasks) else []
     return running
-
-
-def test_a_dying_worker_changes_no_row(
-    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
-) -> None:
-    plan = parse_plan(_plan(plan_values))
-    killed: list[int] = []
-
-    def kill_one(state: Progress) -> None:
-        if state.n_done and len(killed) < 3:
-            for pid in _workers(cluster)[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-
-    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
-    assert killed
-    assert on_ray.n_failed == 0
-    run_sweep(plan, tmp_path / "local", data=table_folder)
-    assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))
 
 
 _DRIVER = """
@@ -102,19 +82,25 @@ run_sweep(parse_plan(values), out, data=data, engine="ray", address=address)
 """
 
 
+def _has_results(store: Path) -> bool:
+    with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(sqlite3.connect(store)) as db:
+        return bool(db.execute("SELECT count(*) FROM cells WHERE length(columns) > 2").fetchone()[0])
+    return False
+
+
 def test_a_killed_driver_goes_on_where_it_was(
-    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    cluster: Any, table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     """The driver alone writes results: it is killed once some are there, and the next one does only the rest."""
     values, out = _plan(plan_values, 40), tmp_path / "ray"
     command = [sys.executable, "-c", _DRIVER, json.dumps(values), str(out), str(table_folder), cluster.address]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-        assert _waits_for(lambda: driver.poll() is not None or any(f.stat().st_size for f in out.glob("log/*.seg")))
+        assert _waits_for(lambda: driver.poll() is not None or _has_results(out / "results.sqlite"))
         driver.kill()
         driver.wait()
-    with ResultStore(out) as store:
-        kept = len(store.finished)
     plan = parse_plan(values)
+    estimate = estimate_sweep(plan, out, table_folder)
+    kept = estimate.n_runs - estimate.n_missing
     resumed = run_sweep(plan, out, data=table_folder, engine="ray")
     assert resumed.n_before == kept > 0
     assert resumed.n_done == resumed.n_runs - kept > 0
@@ -122,22 +108,24 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert read_view(out).equals(read_view(tmp_path / "local"))
 
 
-def test_a_dying_node_changes_no_row(
-    cluster: Any, table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("victim", ["worker", "node"])  # in this order: the node does not come back
+def test_a_death_changes_no_row(
+    cluster: Any, table_folder: Path, plan_values: Any, tmp_path: Path, victim: str
 ) -> None:
-    plan = parse_plan(_plan(plan_values))
-    seen: list[int] = []
+    plan, killed, calls = parse_plan(_plan(plan_values)), [], itertools.count(1)
 
-    def kill_one(state: Progress) -> None:
-        seen.append(state.n_done)
-        if len(seen) == 5:
+    def kill(state: SweepState) -> None:
+        if victim == "node" and next(calls) == 5:
+            killed.append(cluster.worker)
             cluster.remove_node(cluster.worker, allow_graceful=False)
+        for pid in _workers(cluster)[:1] if victim == "worker" and len(killed) < 3 else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
 
-    assert sum(node["Alive"] for node in ray.nodes()) == 2
-    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill_one)
-    assert _waits_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
-    assert on_ray.n_failed == 0
+    on_ray = run_sweep(plan, tmp_path / "ray", data=table_folder, engine="ray", progress=kill)
+    assert killed
+    assert _waits_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1 + (victim == "worker"))
     here = run_sweep(plan, tmp_path / "local", data=table_folder)
-    assert on_ray.n_done == here.n_done
-    assert len(seen) > 5
+    assert (on_ray.n_failed, on_ray.n_done) == (0, here.n_done)
     assert read_view(tmp_path / "ray").equals(read_view(tmp_path / "local"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from pro2.estimators import Projection
-from pro2.lab.experiments import engines, parse_plan
-from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.memory import batch_bytes, parse_memory, split
+from pro2.lab.experiments import methods, parse_plan
+from pro2.lab.experiments import run as module
 from pro2.lab.experiments.problems import load_problems
-from pro2.lab.experiments.results import ResultStore
-from pro2.lab.experiments.run import estimate_sweep, run_sweep
-from pro2.lab.experiments.runs import missing
-from pro2.lab.experiments.view import read_view
-from pro2.linalg import kernels
-from pro2.tables.shifts import draw
+from pro2.lab.experiments.run import code_hash, estimate_sweep, expand, hashed_modules, run_sweep
+from pro2.lab.experiments.store import ResultStore, read_view
+from pro2.tables.draws import draw
 
 from .conftest import write_birds
 
@@ -29,7 +27,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return read_view(folder).to_pylist()
 
 
-def test_rows_equal_single_fits(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+def test_rows_equal_single_fits(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
     plan = parse_plan(plan_values)
     summary = run_sweep(plan, tmp_path / "out", data=table_folder)
     rows = _rows(tmp_path / "out")
@@ -51,7 +49,7 @@ def test_rows_equal_single_fits(table_folder: Path, plan_values: dict[str, Any],
 
 
 def test_a_second_start_does_nothing_and_a_longer_plan_only_the_rest(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     first = run_sweep(parse_plan(plan_values), out, data=table_folder)
@@ -59,19 +57,18 @@ def test_a_second_start_does_nothing_and_a_longer_plan_only_the_rest(
     again = run_sweep(parse_plan(plan_values), out, data=table_folder)
     assert (again.n_before, again.n_done) == (first.n_done, 0)
     assert (out / "results.parquet").read_bytes() == before
-    longer = run_sweep(parse_plan({**plan_values, "seeds": 4, "l2": [0.1, 0.01, 0.001]}), out, data=table_folder)
+    longer = run_sweep(parse_plan({**plan_values, "seeds": 4}), out, data=table_folder)
     assert longer.n_before == first.n_done
-    assert longer.n_done == 3 * 2 * 4 * 21 - first.n_done
-    assert len(_rows(out)) == 3 * 2 * 4 * 21
+    assert longer.n_done == 3 * 2 * 1 * 14
+    assert len(_rows(out)) == 3 * 2 * 4 * 14
 
 
 def test_names_and_order_are_not_in_the_key_but_content_is(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     def keys(values: dict[str, Any]) -> set[str]:
         plan = parse_plan(values)
-        batches, _ = expand(plan, load_problems(plan.data, table_folder)[0])
-        return {key for batch in batches for key in batch.flat_keys}
+        return {cell.key for cell in expand(plan, load_problems(plan.data, table_folder)[0])[0]}
 
     base = keys(plan_values)
     renamed = {**plan_values, "name": "other", "selection": "oracle", "methods": plan_values["methods"][::-1]}
@@ -87,52 +84,15 @@ def test_names_and_order_are_not_in_the_key_but_content_is(
     assert not keys(other) & base
 
 
-def test_a_renamed_method_is_read_from_the_same_results(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_renamed_method_is_read_from_the_same_results(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
     run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
     values = {**plan_values, "methods": [{"method": "pro2", "name": "ours"}], "baseline": None}
     assert run_sweep(parse_plan(values), tmp_path / "out", data=table_folder).n_done == 0
     assert {row["method"] for row in _rows(tmp_path / "out")} == {"ours"}
 
 
-def test_missing_parts_are_full_grids_and_cover_exactly_what_is_missing(
-    table_folder: Path, plan_values: dict[str, Any]
-) -> None:
-    plan = parse_plan(plan_values)
-    batch = expand(plan, load_problems(plan.data, table_folder)[0])[0][0]
-    rng = np.random.default_rng(0)
-    done = {key for key in batch.flat_keys if rng.random() < 0.5}
-    parts = list(missing(batch, done))
-    found = [key for part in parts for key in part.flat_keys]
-    assert sorted(found) == sorted(set(batch.flat_keys) - done)
-    assert all(len(part.flat_keys) == part.n_runs for part in parts)
-    assert list(missing(batch, set(batch.flat_keys))) == []
-
-
-def test_splitting_for_memory_changes_no_row(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    plan = parse_plan(plan_values)
-    problems, _ = load_problems(plan.data, table_folder)
-    batch = expand(plan, problems)[0][0]
-    limit = batch_bytes(batch, problems["birds"]) - 1
-    parts = list(split(batch, problems["birds"], limit))
-    assert len(parts) > 1
-    assert all(batch_bytes(p, problems["birds"]) <= limit for p in parts)
-    assert [key for p in parts for key in p.flat_keys] == batch.flat_keys
-    with pytest.raises(ValueError, match=r"too little.*give it more memory"):
-        run_sweep(plan, tmp_path / "out", data=table_folder, memory=1000)
-
-
-def test_memory_sizes() -> None:
-    assert parse_memory("2G") == 2 * 2**30
-    assert parse_memory("1.5 GiB") == 1.5 * 2**30
-    assert parse_memory("500M") == 500 * 2**20
-    with pytest.raises(ValueError, match="such as 2G"):
-        parse_memory("lots")
-
-
 def test_cells_without_enough_rows_are_skipped_with_the_reason(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     values = {**plan_values, "shots": [2, 100], "n_features": [1, 99]}
     summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
@@ -143,9 +103,9 @@ def test_cells_without_enough_rows_are_skipped_with_the_reason(
 
 
 def test_failures_stay_beside_the_results_and_are_retried_on_request(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
-    # A ridge that the estimator refuses: the failure happens inside the batch.
+    # A ridge that the estimator refuses: the fit on source fails, and with it every cell that needs it.
     values = {
         **plan_values,
         "methods": [{"method": "pro2"}, {"method": "pro2", "name": "bad", "params": {"ridge": -1.0}}],
@@ -155,31 +115,16 @@ def test_failures_stay_beside_the_results_and_are_retried_on_request(
     summary = run_sweep(plan, out, data=table_folder)
     n = 3 * 2 * 3 * 6
     assert (summary.n_done, summary.n_failed) == (n, n)
-    with ResultStore(out) as store:
-        failure = next(iter(store.failures.values()))
-    assert "ridge" in failure.error
-    assert "Traceback" in failure.traceback
-    assert failure.cell["method"] == "bad"
+    failure = json.loads((out / "failures.json").read_text())[0]
+    assert "ridge" in failure["error"]
+    assert "Traceback" in failure["traceback"]
+    assert (failure["method"], failure["n_runs"]) == ("bad", 6)
     assert run_sweep(plan, out, data=table_folder).n_failed == 0
     assert run_sweep(plan, out, data=table_folder, retry=True).n_failed == n
 
 
-def test_estimators_run_as_methods(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
-    values = {
-        **plan_values,
-        "methods": [{"method": "pro2", "name": "auto", "untuned": True}],
-        "baseline": None,
-        "shots": [4],
-    }
-    summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
-    rows = _rows(tmp_path / "out")
-    assert summary.n_failed == 0
-    assert len(rows) == 3 * 3
-    assert np.mean([r["accuracy"] for r in rows if r["target"] == "spurious"]) > 0.8
-
-
 def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
+    table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     adamw = {"method": "pro2", "name": "adamw", "params": {"probe": "adamw", "steps": 300}, "grid": {"lr": [0.1, 0.01]}}
     values = {**plan_values, "methods": [{"method": "pro2"}, adamw], "baseline": None, "shots": [20], "n_features": [3]}
@@ -194,7 +139,7 @@ def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(
     assert np.mean(gaps) < 0.05
 
 
-def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str, Any], tmp_path: Path) -> None:
+def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
     gridded = {"method": "pro2", "name": "g", "grid": {"ridge": [0.1, 10.0]}}
     fixed = [{"method": "pro2", "name": f"r{r}", "params": {"ridge": r}} for r in (0.1, 10.0)]
     values = {**plan_values, "methods": [gridded, *fixed], "baseline": None}
@@ -207,7 +152,7 @@ def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: dict[str,
         assert one == two
 
 
-def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
+def test_multiclass_runs(tmp_path: Path, plan_values: Any) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     X = rng.normal(size=(400, 8)).astype(np.float32)
@@ -237,28 +182,25 @@ def test_multiclass_runs(tmp_path: Path, plan_values: dict[str, Any]) -> None:
         ({"y": np.zeros(600, int)}, {}, "label"),
     ],
 )
-def test_bad_tables_are_told_before_anything_runs(
-    table_folder: Path, plan_values: dict[str, Any], changes: dict[str, Any], spec: dict[str, Any], message: str
+def test_bad_tables_are_refused_before_anything_runs(
+    table_folder: Path, plan_values: Any, changes: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
     write_birds(table_folder / "birds.npz", **changes)
     values = {**plan_values, "data": [{**plan_values["data"][0], **spec}]}
-    with pytest.raises(ValueError, match=message) as told:
+    with pytest.raises(ValueError, match=message) as raised:
         run_sweep(parse_plan(values), table_folder / "out", data=table_folder)
-    assert "birds" in str(told.value)
+    assert "birds" in str(raised.value)
     assert not (table_folder / "out").exists()
 
 
-def test_an_estimate_writes_nothing(table_folder: Path, plan_values: dict[str, Any]) -> None:
+def test_an_estimate_writes_nothing(table_folder: Path, plan_values: Any) -> None:
     estimate = estimate_sweep(parse_plan(plan_values), table_folder / "out", table_folder)
     assert estimate.n_runs == estimate.n_missing == 3 * 2 * 3 * 14
-    assert estimate.memory > 0
-    assert estimate.seconds > 0
+    assert estimate.n_cells == 3 * 2 * 3 * 3
     assert not (table_folder / "out").exists()
 
 
-def test_the_view_opens_in_pandas_polars_and_duckdb(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_view_opens_in_pandas_polars_and_duckdb(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
     pandas, polars, duckdb = (pytest.importorskip(m) for m in ("pandas", "polars", "duckdb"))
     run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
     path = tmp_path / "out" / "results.parquet"
@@ -298,55 +240,79 @@ def test_each_seed_is_measured_on_the_features_of_its_start(tmp_path: Path, meas
         assert found[0, d] == found[2, d] != found[1, d] == found[3, d]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_rows_do_not_depend_on_what_the_process_did_before(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
-) -> None:
-    """The compiled solver rounds otherwise than the plain one; which is used follows from the plan alone."""
-    pytest.importorskip("numba")
-    plan = parse_plan(plan_values)
-    monkeypatch.setattr(kernels, "LONG", 0 if compiled else 1 << 60)
-    solved, solve_paths = [], kernels.solve_paths
-    monkeypatch.setattr(kernels, "solve_paths", lambda *args: solved.append(args) or solve_paths(*args))
-    run_sweep(plan, tmp_path / "first", data=table_folder)
-    assert bool(solved) == compiled
-    run_sweep(plan, tmp_path / "second", data=table_folder)
-    assert _rows(tmp_path / "first") == _rows(tmp_path / "second")
-
-
-def test_a_long_fit_on_source_holds_up_no_other_method(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fit of the first method ends only after all batches of the others have run; both workers go on meanwhile."""
-    others_ran, n_others = threading.Event(), [0]
-    prepare, run = engines.prepare_method, engines.run_batch
-
-    def slow(problem: Any, key: Any) -> Any:
-        assert key.method != "pro2" or others_ran.wait(60)
-        return prepare(problem, key)
-
-    def counted(problem: Any, batch: Any, prepared: Any) -> Any:
-        n_others[0] += batch.method.name != "pro2"
-        if n_others[0] == 3 * 2 * 2:  # targets, shots, methods
-            others_ran.set()
-        return run(problem, batch, prepared)
-
-    monkeypatch.setattr(engines, "prepare_method", slow)
-    monkeypatch.setattr(engines, "run_batch", counted)
-    summary = run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=2)
-    assert (summary.n_failed, summary.n_done) == (0, summary.n_runs)
+def test_rows_do_not_depend_on_the_number_of_workers(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    plan = parse_plan(
+        {**plan_values, "methods": ["pro2", "random", {"method": "teney", "starts": 2}], "baseline": None}
+    )
+    for n in (1, 4):
+        run_sweep(plan, tmp_path / str(n), data=table_folder, n_workers=n)
+    assert _rows(tmp_path / "1") == _rows(tmp_path / "4")
 
 
 def test_each_fit_on_source_is_made_once(
-    table_folder: Path, plan_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table_folder: Path, plan_values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    prepare = engines.prepare_method
-
-    def counted(problem: Any, key: Any) -> Any:
-        made.append(key)
-        return prepare(problem, key)
-
-    monkeypatch.setattr(engines, "prepare_method", counted)
+    fit = methods.fit_source
+    monkeypatch.setattr(methods, "fit_source", lambda problem, key: made.append(key) or fit(problem, key))
     run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=4)
-    assert len(made) == len(set(made)) == 1 + 1 + 3  # pro2, the linear probe, and a random basis a seed
+    assert len(made) == len(set(made)) == 1 + 1 + 3  # pro2, the linear probe, and a random basis per seed
+
+
+def test_the_summary_has_the_processor_time_of_each_method(
+    table_folder: Path, plan_values: Any, tmp_path: Path
+) -> None:
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
+    first = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert {name: found["runs"] for name, found in first["methods"].items()} == {
+        "pro2": 108, "random": 108, "linear-probe": 36
+    }  # fmt: skip
+    assert all(found["seconds"] > found["fit_seconds"] >= 0 for found in first["methods"].values())
+    assert first["methods"]["pro2"]["fit_seconds"] > 0
+    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)  # does nothing, and forgets nothing
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["methods"] == first["methods"]
+
+
+def test_a_damaged_result_is_measured_again(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_sweep(parse_plan(plan_values), out, data=table_folder)
+    before = (out / "results.parquet").read_bytes()
+    with ResultStore(out) as store:
+        key = next(key for key, columns in store.results() if columns)
+        store._execute("UPDATE cells SET columns = replace(columns, '.', '.1') WHERE key = ?", key)
+    again = run_sweep(parse_plan(plan_values), out, data=table_folder)
+    assert again.n_damaged == 1
+    assert again.n_done in (2, 6)  # one cell
+    assert (out / "results.parquet").read_bytes() == before
+
+
+def test_the_hash_of_the_code_covers_what_a_run_executes(tmp_path: Path) -> None:
+    """Found by running, not by reading: what Python has loaded of the numerical packages after a sweep."""
+    names = set(hashed_modules())
+    assert {"pro2.lab.experiments.methods", "pro2.estimators.project_and_probe", "pro2.tables.draws",
+            "pro2.lab.datasets.shog"} <= names  # fmt: skip
+    kept_apart = ("pro2.cli", "pro2.lab.report", "pro2.embed", "pro2.estimators.files", "pro2.lab.experiments.store")
+    assert not {name for name in names if name.startswith(kept_apart)}
+    code = (
+        "import sys; from pro2.lab.experiments import parse_plan; from pro2.lab.experiments.run import run_sweep;"
+        "run_sweep(parse_plan({'name': 'x', 'shots': [4], 'seeds': 1, 'n_features': [2], 'selection': 'support',"
+        "'methods': ['pro2', 'teney', {'method': 'pro2', 'name': 'd', 'untuned': True}],"
+        "'data': [{'name': 'g', 'generator': 'shog', 'params': {'n_source': 200, 'n_target': 100}}]}), sys.argv[1]);"
+        "print('\\n'.join(n for n in sys.modules if n.startswith(('pro2.linalg.', 'pro2.lab.baselines.'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "pro2.linalg.adamw" in loaded
+    assert loaded <= names
+
+
+def test_changed_code_has_another_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files = hashed_modules()
+    copy = tmp_path / "adamw.py"
+    copy.write_bytes(files["pro2.linalg.adamw"].read_bytes())
+    monkeypatch.setattr(module, "hashed_modules", lambda: {**files, "pro2.linalg.adamw": copy})
+    same = code_hash.__wrapped__()
+    copy.write_text(copy.read_text() + "\nTOL = 1e-3\n")
+    other = code_hash.__wrapped__()
+    monkeypatch.undo()
+    assert same == code_hash.__wrapped__() != other

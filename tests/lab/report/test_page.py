@@ -11,14 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.report import write_report
-from pro2.lab.report.drawings import ranked_methods
-from pro2.lab.report.figures import plot_lines
+from pro2.lab.report.figures import COLOURS, figure_style, looks, plot_lines, ranked_methods
 from pro2.lab.report.loading import Results
-from pro2.lab.report.style import COLOURS, figure_style, looks
 
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
           "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
@@ -46,7 +45,7 @@ def test_heat_maps_show_each_form_of_pro2_and_a_random_projection(name: str, exp
     assert isinstance(plan, Plan)
     rows = [{"measure": "accuracy", "method": m.name, "n_features": None if "linear" in m.name or m.untuned else d}
             for m in plan.methods for d in (1, 4) if m.method not in ("source-only", "interpolation")]  # fmt: skip
-    assert ranked_methods(Results(Path(), plan, rows, {})) == expected
+    assert ranked_methods(Results(Path(), plan, pd.DataFrame(rows), {})) == expected
 
 
 def test_each_figure_comes_as_png_svg_and_csv(page: Path) -> None:
@@ -144,7 +143,7 @@ def test_a_legend_is_no_wider_than_its_figure(n: int) -> None:
         for i in range(n) for name in titles for shots in (1, 2)
     ]  # fmt: skip
     with figure_style("test"):
-        figure = plot_lines(rows, titles, "target", "method")
+        figure = plot_lines(pd.DataFrame(rows), titles, "target", "method")
         figure.draw_without_rendering()
     box, (wide, high) = figure.legends[0].get_window_extent(), figure.canvas.get_width_height()
     assert box.x0 >= 0

@@ -6,22 +6,23 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from scipy.stats import ttest_rel
 
-from pro2.lab.experiments.view import read_view
 from pro2.lab.report.loading import load_results
-from pro2.lab.report.selection import explain, rules_of, select
 from pro2.lab.report.tables import (
     bias_variance_table,
     difference_table,
     dimension_table,
+    explain,
     mean_table,
     nullspace_table,
     overall_table,
+    rules_of,
+    select,
+    write_csv,
 )
-
-pandas = pytest.importorskip("pandas")
 
 
 class _All(dict[str, str]):
@@ -35,23 +36,23 @@ class _All(dict[str, str]):
         return self.rule
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    return read_view(folder).to_pylist()
+def _rows(folder: Path) -> pandas.DataFrame:
+    return load_results(folder).rows
 
 
 @pytest.mark.parametrize("rule", ["validation", "oracle", "support"])
 def test_one_row_for_each_cell_and_seed(finished: Path, rule: str) -> None:
-    chosen = pandas.DataFrame(select(_rows(finished), _All(rule)))
+    chosen = select(_rows(finished), _All(rule))
     counts = chosen.groupby(["data", "target", "shots", "method"]).seed.agg(["size", "nunique"])
     assert (counts["size"] == 4).all()
     assert (counts["nunique"] == 4).all()
 
 
 def test_rules_choose_what_they_say(finished: Path) -> None:
-    frame = pandas.DataFrame(_rows(finished)).query("measure == 'accuracy' and method == 'pro2'")
+    frame = _rows(finished).query("measure == 'accuracy' and method == 'pro2'")
     cell = ["data", "target", "shots"]
     by_seed = frame.groupby([*cell, "seed"])
-    chosen = {rule: pandas.DataFrame(select(_rows(finished), _All(rule))).query("method == 'pro2'") for rule in
+    chosen = {rule: select(_rows(finished), _All(rule)).query("method == 'pro2'") for rule in
               ("validation", "support", "oracle")}  # fmt: skip
     assert (
         chosen["validation"].set_index([*cell, "seed"]).val_accuracy.sort_index() == by_seed.val_accuracy.max()
@@ -67,28 +68,31 @@ def test_ties_go_to_the_simpler_setting() -> None:
     rows = [{**base, "n_features": d, "l2": l2, "accuracy": 0.5, "val_accuracy": 1.0}
             for d, l2 in ((4, 0.1), (1, 0.01), (1, 0.1))]  # fmt: skip
     for rule in ("validation", "oracle"):
-        assert [(r["n_features"], r["l2"]) for r in select(rows, _All(rule))] == [(1, 0.1)]
+        chosen = select(pandas.DataFrame(rows), _All(rule))
+        assert chosen[["n_features", "l2"]].to_numpy().tolist() == [[1, 0.1]]
 
 
 def test_a_rule_without_its_column_is_told() -> None:
     base = {"measure": "accuracy", "data": "d", "target": "t", "shots": 2, "method": "m", "seed": 0, "params": None}
     rows = [{**base, "n_features": d, "l2": 0.1, "accuracy": 0.5, "val_accuracy": None} for d in (1, 2)]
     with pytest.raises(ValueError, match=r"needs the column val_accuracy.*validation = 25"):
-        select(rows, _All("validation"))
+        select(pandas.DataFrame(rows), _All("validation"))
 
 
 def test_each_method_has_its_rule(finished: Path) -> None:
     results = load_results(finished)
     assert set(rules_of(results.plan, results.rows).values()) == {"support"}
     assert set(rules_of(results.plan, results.rows, "oracle").values()) == {"oracle"}
-    one = [r for r in results.rows if r["method"] != "linear-probe" or r["l2"] == 0.1]
+    rows = results.rows
+    one = rows[(rows["method"] != "linear-probe") | (rows["l2"] == 0.1)]
     assert rules_of(results.plan, one)["linear-probe"] == "untuned"
     with pytest.raises(ValueError, match="expected 'validation' or 'oracle' or 'support'"):
-        rules_of(results.plan, results.rows, "luck")
-    chosen = select(results.rows, {"pro2": "support", "random": "validation", "linear-probe": "oracle"})
-    by_hand = [*select([r for r in results.rows if r["method"] == "pro2"], _All("support")),
-               *select([r for r in results.rows if r["method"] == "random"], _All("validation"))]  # fmt: skip
-    assert [r for r in chosen if r["method"] == "pro2"] + [r for r in chosen if r["method"] == "random"] == by_hand
+        rules_of(results.plan, rows, "luck")
+    chosen = select(rows, {"pro2": "support", "random": "validation", "linear-probe": "oracle"})
+    for method, rule in (("pro2", "support"), ("random", "validation")):
+        pandas.testing.assert_frame_equal(
+            chosen[chosen["method"] == method], select(rows[rows["method"] == method], _All(rule))
+        )
 
 
 def test_the_choice_is_told_in_one_line() -> None:
@@ -106,12 +110,8 @@ def test_the_choice_is_told_in_one_line() -> None:
 
 def test_standard_error_and_deviation_are_two_things(finished: Path) -> None:
     table = mean_table(_rows(finished), _All("oracle"))
-    frame = (
-        pandas.DataFrame(select(_rows(finished), _All("oracle")))
-        .groupby(["data", "target", "shots", "method"])
-        .accuracy
-    )
-    for row in table:
+    frame = select(_rows(finished), _All("oracle")).groupby(["data", "target", "shots", "method"]).accuracy
+    for row in table.to_dict("records"):
         cell = (row["data"], row["target"], row["shots"], row["method"])
         assert row["mean"] == pytest.approx(frame.mean()[cell])
         assert row["standard_deviation"] == pytest.approx(frame.std()[cell])
@@ -120,10 +120,10 @@ def test_standard_error_and_deviation_are_two_things(finished: Path) -> None:
 
 
 def test_paired_differences_equal_scipy(finished: Path) -> None:
-    chosen = pandas.DataFrame(select(_rows(finished), _All("support"))).set_index(["data", "target", "shots", "method"])
+    chosen = select(_rows(finished), _All("support")).set_index(["data", "target", "shots", "method"])
     table = difference_table(_rows(finished), _All("support"), "linear-probe")
-    assert {row["method"] for row in table} == {"pro2", "random"}
-    for row in table:
+    assert set(table["method"]) == {"pro2", "random"}
+    for row in table.to_dict("records"):
         own, base = (chosen.loc[(row["data"], row["target"], row["shots"], m)].sort_values("seed").accuracy.to_numpy()
                      for m in (row["method"], "linear-probe"))  # fmt: skip
         assert row["difference"] == pytest.approx((own - base).mean())
@@ -137,7 +137,8 @@ def test_overall_averages_the_same_targets_at_every_number_of_labels() -> None:
         return {"data": "d", "target": target, "shots": shots, "method": method, "mean": value, "standard_error": 0.3}
 
     both = [mean(t, s, m, v) for t, v in (("a", 0.5), ("b", 0.9)) for s in (2, 8) for m in ("x", "y")]
-    table = overall_table([*both, mean("c", 2, "x", 0.1), mean("c", 2, "y", 0.1), mean("e", 8, "x", 0.1)])
+    others = [mean("c", 2, "x", 0.1), mean("c", 2, "y", 0.1), mean("e", 8, "x", 0.1)]
+    table = overall_table(pandas.DataFrame([*both, *others])).to_dict("records")
     assert {(r["shots"], r["method"]): r["mean"] for r in table} == pytest.approx(
         {(2, "x"): 0.7, (2, "y"): 0.7, (8, "x"): 0.7, (8, "y"): 0.7}
     )
@@ -147,10 +148,10 @@ def test_overall_averages_the_same_targets_at_every_number_of_labels() -> None:
 
 def test_the_worst_group_is_averaged_where_there_are_groups(finished: Path) -> None:
     table = mean_table(_rows(finished), _All("oracle"))
-    assert all(row["worst_group"] is None for row in table)
-    measured = [row for row in _rows(finished) if row["measure"] == "accuracy"]
-    rows = [{**row, "worst_group": row["accuracy"] / 2} for row in measured]
-    for row in mean_table(rows, _All("oracle")):
+    assert table["worst_group"].isna().all()
+    rows = _rows(finished).query("measure == 'accuracy'")
+    rows = rows.assign(worst_group=rows["accuracy"] / 2)
+    for row in mean_table(rows, _All("oracle")).to_dict("records"):
         assert row["worst_group"] == pytest.approx(row["mean"] / 2)
         assert row["worst_group_error"] == pytest.approx(row["standard_error"] / 2)
 
@@ -158,8 +159,15 @@ def test_the_worst_group_is_averaged_where_there_are_groups(finished: Path) -> N
 def test_bias_and_variance_add_up_to_the_error(finished: Path) -> None:
     rows = _rows(finished)
     table = bias_variance_table(dimension_table(rows, _All("oracle"), ["pro2"]), nullspace_table(rows))
-    assert table
-    for row in table:
+    assert len(table)
+    for row in table.to_dict("records"):
         assert row["bias"] + row["variance"] == pytest.approx(row["error"])
         assert 0 <= row["nullspace_norm"] <= 1 + 1e-9
-    assert all(row["variance"] == 0 for row in table if row["shots"] == 8)
+    assert (table[table["shots"] == 8]["variance"] == 0).all()
+
+
+def test_cells_do_not_run_in_a_spreadsheet(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", pandas.DataFrame({"a": ["=1+1", "@x", "-2", "+3", "plain", 4.5, None]}, dtype=object))
+    assert (tmp_path / "t.csv").read_text().splitlines() == [
+        "a", "'=1+1", "'@x", "'-2", "'+3", "plain", "4.5", '""',
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""All baselines under short names: what Project and Probe is compared with, one contract, one registry.
+"""Baselines: what Project and Probe is compared with, under one contract and in one registry.
 
 Each has `fit(X_source, y_source)`, `adapt(X_target, y_target)` -> a fitted linear classifier (`classes_`, `coef_`,
 `intercept_`, `predict`, `predict_proba`), and both steps in one `fit(X, y, sample_domain=...)`. Plans of `pro2 sweep`
@@ -11,55 +11,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pro2.lab.baselines.heads import (
-    HeadInterpolation,
-    LinearProbe,
-    RidgeProbe,
-    SourceCenteredProbe,
-    SourceLogitProbe,
-    SourceOnly,
-)
-from pro2.lab.baselines.means import NearestClassMean, ShrunkLDA
-from pro2.lab.baselines.projections import (
-    GradientAlignmentProbe,
-    LDAProbe,
-    PCAProbe,
-    PLSProbe,
-    RandomProjectionProbe,
-    UnconstrainedProbe,
-)
-from pro2.lab.baselines.resampling import DeepFeatureReweighting, JointTraining, MixPro
-from pro2.lab.baselines.reweighting import AutomaticFeatureReweighting, SelectiveFinetuning
-from pro2.lab.baselines.scaled import ScaledBaseline
-from pro2.lab.baselines.zero_shot import BlendedProbe, ClassAdaptiveProbe
+from pro2.lab.baselines import bases, heads
+from pro2.lab.baselines.base import Baseline
 
-BASELINES: Mapping[str, type[ScaledBaseline]] = MappingProxyType(
+BASELINES: Mapping[str, type[Baseline]] = MappingProxyType(
     {
-        "source-only": SourceOnly,
-        "linear-probe": LinearProbe,
-        "ridge": RidgeProbe,
-        "dfr": DeepFeatureReweighting,
-        "afr": AutomaticFeatureReweighting,
-        "self": SelectiveFinetuning,
-        "random": RandomProjectionProbe,
-        "pca": PCAProbe,
-        "lda": LDAProbe,
-        "pls": PLSProbe,
-        "pro2-nc": UnconstrainedProbe,
-        "teney": GradientAlignmentProbe,
-        "joint": JointTraining,
-        "source-centered": SourceCenteredProbe,
-        "interpolation": HeadInterpolation,
-        "source-logit": SourceLogitProbe,
-        "mixpro": MixPro,
-        "class-mean": NearestClassMean,
-        "shrunk-lda": ShrunkLDA,
-        "lp++": BlendedProbe,
-        "clap": ClassAdaptiveProbe,
+        "source-only": heads.SourceOnly,
+        "linear-probe": heads.LinearProbe,
+        "ridge": heads.RidgeProbe,
+        "dfr": heads.DeepFeatureReweighting,
+        "random": bases.RandomProjectionProbe,
+        "pca": bases.PCAProbe,
+        "lda": bases.LDAProbe,
+        "pls": bases.PLSProbe,
+        "pro2-nc": bases.UnconstrainedProbe,
+        "teney": bases.GradientAlignmentProbe,
+        "joint": heads.JointTraining,
+        "source-centered": heads.SourceCenteredProbe,
+        "interpolation": heads.HeadInterpolation,
+        "mixpro": heads.MixPro,
     }
 )
-
-__all__ = [*sorted(c.__name__ for c in BASELINES.values()), "BASELINES", "create_baseline", "list_baselines"]
 
 
 def list_baselines() -> list[str]:
@@ -67,7 +39,7 @@ def list_baselines() -> list[str]:
     return list(BASELINES)
 
 
-def create_baseline(name: str, **params: Any) -> ScaledBaseline:
+def create_baseline(name: str, **params: Any) -> Baseline:
     """An unfitted baseline by its short name; `params` are its constructor's."""
     if name not in BASELINES:
         raise ValueError(f"baseline {name!r} is not known; there are {', '.join(BASELINES)}.")

@@ -1,179 +1,228 @@
-"""Baselines on all features: how source and target heads can be combined."""
+"""Baselines on all features: heads of the source, of the target, of both, and of mixed rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from pro2.estimators.probe import best_candidate, penalty_grid
-from pro2.lab.baselines.scaled import Head, ProbeBaseline, ScaledBaseline, Validation, check_share, head_like, logits
-from pro2.linalg.moments import Array, host
-from pro2.linalg.probes import loo_loss, loo_path
+from pro2.lab.baselines.base import Baseline, Fit, Head, ProbeBaseline, Source, Validation, check_share, generator
+from pro2.linalg.logistic import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))
-PENALTIES = 10.0 ** np.arange(-1, 6)
+RIDGE_PENALTIES = 10.0 ** np.arange(-1, 6)
+
+_ONE_AT_A_TIME = Lock()  # liblinear has one random generator for all threads: a second fit would disturb the first
 
 
-class SourceOnly(ScaledBaseline):
-    """The source head, whatever the target: what adaptation has to beat.
+class SourceOnly(Baseline):
+    """The source head, whatever the target: what adaptation has to beat (Friedman, JASA 1989)."""
 
-    Parameters
-    ----------
-    ridge : float
-        Shrinkage of the within-class covariance, relative to the mean variance of the scaled features.
-    scale : {None, "global", "standard", "unit"}
-        As in `Projection`.
-
-    References
-    ----------
-    Friedman, "Regularized discriminant analysis", JASA 1989 (the head).
-    """
-
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
         return self._source_scaled()
 
 
 class LinearProbe(ProbeBaseline):
     """L2 logistic regression on all features with the target rows alone: what the paper calls DFR.
 
-    Parameters
-    ----------
-    l2 : float or "auto"
-        Penalty; "auto" by leave-one-out on the target rows, or by accuracy on `X_val, y_val` given to `adapt`.
-    ridge, scale
-        As in `SourceOnly`; the source is used for the input scaling and the source head only.
-
-    References
-    ----------
-    Kirichenko, Izmailov & Wilson, "Last layer re-training is sufficient for robustness to spurious correlations", ICLR
-    2023; Rosenfeld, Ravikumar & Risteski, "Domain-adjusted regression", 2022.
+    Kirichenko, Izmailov & Wilson, ICLR 2023; Rosenfeld, Ravikumar & Risteski, "Domain-adjusted regression", 2022.
     """
 
     grid = ("l2",)
 
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
         return self._probe(Z, codes, weight, val)
 
 
-class RidgeProbe(ScaledBaseline):
+class RidgeProbe(Baseline):
     """Least squares on all features with the target rows alone; the penalty by leave-one-out in closed form.
 
-    What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source. Validation rows are not looked at.
-
-    Parameters as in `SourceOnly`; the source is used for the input scaling and the source head only.
-
-    References
-    ----------
-    Hoerl & Kennard, "Ridge regression: biased estimation for nonorthogonal problems", Technometrics 1970.
+    What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source. Validation rows are ignored.
     """
 
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
         from sklearn.linear_model import Ridge, RidgeCV
 
-        signs = 2.0 * (host(codes)[:, None] == np.arange(len(self.classes_))) - 1.0
-        signs = signs[:, 1] if len(self.classes_) == 2 else signs
-        X, weights = host(Z), None if weight is None else host(weight)
-        if weights is not None:  # a row without weight would divide zero by zero when it is left out
-            X, signs, weights = X[weights > 0], signs[weights > 0], weights[weights > 0]
+        signs = 2.0 * (codes[:, None] == np.arange(len(self.classes_))) - 1.0
+        signs = signs[:, 1:] if len(self.classes_) == 2 else signs
+        if weight is not None:  # a row without weight would divide zero by zero when it is left out
+            Z, signs, weight = Z[weight > 0], signs[weight > 0], weight[weight > 0]
         # nothing can be left out of a single row
-        with np.errstate(all="ignore"):  # said by a head that is not finite
-            fit = (RidgeCV(PENALTIES) if len(X) > 1 else Ridge(1.0)).fit(X, signs, sample_weight=weights)
-        return head_like(Z, fit.coef_, fit.intercept_)
+        model = RidgeCV(RIDGE_PENALTIES) if len(Z) > 1 else Ridge(1.0)
+        with np.errstate(all="ignore"):  # a head that overflows is refused by the classifier
+            model.fit(Z, signs, sample_weight=weight)
+        return np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
 
 
 class SourceCenteredProbe(ProbeBaseline):
     """Linear probe whose penalty is centred on the source head: mean log-loss + (l2 / 2) ||w - w_source||^2.
 
-    Parameters as in `LinearProbe`. A strong penalty is the source head with a new intercept.
-
-    References
-    ----------
-    Chelba & Acero, "Adaptation of maximum entropy capitalizer: little data can help a lot", 2006; Li, Grandvalet &
-    Davoine, "Explicit inductive bias for transfer learning" (L2-SP), ICML 2018.
+    Chelba & Acero, 2006; "L2-SP" of Li, Grandvalet & Davoine, ICML 2018. A strong penalty is the source head with a new
+    intercept.
     """
 
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
-        return self._probe(Z, codes, weight, val, prior=self._source_scaled()[0])
-
-
-class SourceLogitProbe(ProbeBaseline):
-    """Linear probe with the source head's logit as one more feature.
-
-    The logit gets the variance of all other features together, so a penalty that shrinks those to nothing still lets
-    the source head through. Parameters as in `LinearProbe`.
-
-    References
-    ----------
-    Daume III, "Frustratingly easy domain adaptation", ACL 2007 (its PRED baseline).
-    """
-
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
-        xp = array_namespace(Z)
-        coef = self._logit_rows()
-        if val is not None:
-            val = (self._with_logits(val[0], coef), val[1])
-        w, b = self._probe(self._with_logits(Z, coef), codes, weight, val)
-        D = Z.shape[1]
-        return w[..., :D] + w[..., D:] @ coef, xp.asarray(b)
-
-    def _logit_rows(self) -> Array:
-        """Source logits as rows (1, D) or (K, D), scaled to the total variance of the features."""
-        xp = array_namespace(self.mean_)
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
         coef = self._source_scaled()[0]
-        coef = coef[None, :] if coef.ndim == 1 else coef
-        cov = self._moments.covariance()
-        spread, total = xp.sum((coef @ cov) * coef), xp.sum(xp.linalg.diagonal(cov))
-        return coef * xp.sqrt(total / xp.where(spread > 0, spread, xp.ones_like(spread)))
-
-    @staticmethod
-    def _with_logits(Z: Array, coef: Array) -> Array:
-        xp = array_namespace(Z)
-        return xp.concat([Z, Z @ xp.matrix_transpose(coef)], axis=1)
+        return self._probe(Z, codes, weight, val, prior=coef[0] if len(coef) == 1 else coef)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HeadInterpolation(ProbeBaseline):
-    """(1 - mix) * source head + mix * target head, both on all features.
+    """(1 - mix) * source head + mix * target head, both on all features (WiSE-FT: Wortsman et al., CVPR 2022).
 
-    Parameters
-    ----------
-    mix : float in [0, 1] or "auto"
-        Share of the target head. "auto" tries 0, 0.1, ..., 1 by leave-one-out log-loss on the target rows.
-    l2, ridge, scale
-        As in `LinearProbe`.
-
-    References
-    ----------
-    Wortsman et al., "Robust fine-tuning of zero-shot models" (WiSE-FT), CVPR 2022.
+    `mix` is a number in [0, 1], or "auto": 0, 0.1, ..., 1 by leave-one-out log-loss, or by accuracy on `X_val, y_val`.
     """
 
     mix: float | str = "auto"
 
-    def _adapt_scaled(self, Z: Array, codes: Array, weight: Array | None, val: Validation) -> Head:
-        grid = MIX_GRID if self.mix == "auto" else (check_share("mix", self.mix),)
-        n_classes, l2_grid = len(self.classes_), penalty_grid(self.l2, Z, weight)
-        fit, left_out = loo_path(Z, codes, [Z.shape[1]], l2_grid, n_classes=n_classes, sample_weight=weight)
-        at = best_candidate(host(loo_loss(left_out, codes, n_classes, weight)))
-        source, target = self._source_scaled(), (fit.coef[*at, ...], fit.intercept[*at, ...])
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+        shares = MIX_GRID if self.mix == "auto" else (check_share("mix", self.mix),)
+        n_classes, penalties = len(self.classes_), penalty_grid(self.l2, Z, weight)
+        fit, held_out = loo_path(Z, codes, [Z.shape[1]], penalties, n_classes=n_classes, sample_weight=weight)
+        at = best_candidate(np.asarray(loo_loss(held_out, codes, n_classes, weight)))
+        source, target = self._source_scaled(), (np.atleast_2d(fit.coef[at]), np.atleast_1d(fit.intercept[at]))
+        heads = [tuple((1 - a) * s + a * t for s, t in zip(source, target)) for a in shares]
         if val is not None:
-            losses = [_error(*_mixed(source, target, a), *val) for a in grid]
+            scores = np.stack([val[0] @ coef.T + intercept for coef, intercept in heads])
+            answers = scores[..., 0] > 0 if n_classes == 2 else scores.argmax(axis=-1)
+            losses = np.mean(answers != val[1], axis=1)
         else:
-            f, g = logits(*source, Z), left_out[*at, ...]
-            losses = [_log_loss((1 - a) * f + a * g, codes, n_classes, weight) for a in grid]
-        return _mixed(source, target, grid[int(np.argmin(losses))])
+            before = Z @ source[0].T + source[1]
+            before = before[:, 0] if n_classes == 2 else before
+            scores = np.stack([(1 - a) * before + a * held_out[at] for a in shares])
+            losses = loo_loss(scores[None], codes, n_classes, weight)
+        return heads[int(np.argmin(losses))]
 
 
-def _mixed(source: Head, target: Head, share: float) -> Head:
-    a = float(share)
-    return (1 - a) * source[0] + a * target[0], (1 - a) * source[1] + a * target[1]
+@dataclass(eq=False, repr=False, kw_only=True)
+class SourceRowsBaseline(ProbeBaseline):
+    """Keeps the scaled source rows, which `adapt` fits on again: memory grows with the source."""
+
+    def _learn(self, source: Source) -> None:
+        weight = np.ones(len(source.X)) if source.weight is None else source.weight
+        self._source_rows = source.rows(), source.codes, weight / weight.sum()
+
+    def _probe(self, Z: np.ndarray, codes: np.ndarray, weight: Any, val: Validation, *args: Any, **more: Any) -> Fit:
+        if self.l2 == "auto" and val is None:
+            raise ValueError(
+                f"l2='auto' of {type(self).__name__} needs X_val and y_val: leave-one-out over mixed rows would not "
+                "estimate accuracy on the target. Give them, or a number."
+            )
+        return super()._probe(Z, codes, weight, val, *args, **more)
 
 
-def _error(coef: Array, intercept: Array, Z: Array, codes: Array) -> float:
-    f = host(logits(coef, intercept, Z))
-    return float(np.mean((f > 0 if f.ndim == 1 else f.argmax(axis=1)) != host(codes)))
+@dataclass(eq=False, repr=False, kw_only=True)
+class JointTraining(SourceRowsBaseline):
+    """One L2 logistic regression on source and target rows together (ALL and WEIGHTED of Daume III, ACL 2007).
+
+    `target_share` in [0, 1] is the share of the total weight that the target rows get, however few they are.
+    """
+
+    target_share: float = 0.5
+    l2: float | str = 1.0
+
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+        share = check_share("target_share", self.target_share)
+        Z_source, codes_source, weight_source = self._source_rows
+        weight = np.ones(len(Z)) if weight is None else weight
+        both = np.concatenate([(1 - share) * weight_source, share * weight / weight.sum()])
+        return self._probe(np.concatenate([Z_source, Z]), np.concatenate([codes_source, codes]), both, val)
 
 
-def _log_loss(scores: Array, codes: Array, n_classes: int, weight: Array | None) -> float:
-    return float(host(loo_loss(scores[None, None, ...], codes, n_classes, weight)).reshape(-1)[0])
+@dataclass(eq=False, repr=False, kw_only=True)
+class MixPro(SourceRowsBaseline):
+    """Linear probe on mixtures (1 - mix) * source row + mix * target row of the same class (Xue et al., ICML 2024).
+
+    There are `n_mixtures`, by default as many as source rows. Source rows are taken in turn, target rows of their class
+    at random (`random_state`); source rows of classes that the target lacks are not used.
+    """
+
+    mix: float = 0.5
+    n_mixtures: int | None = None
+    l2: float | str = 0.1
+    random_state: Any = None
+
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+        mix = check_share("mix", self.mix)
+        Z_source, codes_source, weight_source = self._source_rows
+        source, target = self._pairs(codes_source, codes)
+        share = weight_source[source] if weight is None else weight_source[source] * weight[target]
+        return self._probe((1 - mix) * Z_source[source] + mix * Z[target], codes[target], share, val)
+
+    def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers of the source and of the target for each mixture, always of one class."""
+        rng, usable = generator(self.random_state), np.flatnonzero(np.isin(source, target))
+        n = len(usable) if self.n_mixtures is None else self.n_mixtures
+        if n < 1:
+            raise ValueError(f"n_mixtures must be at least 1, got {n}.")
+        first = np.resize(rng.permutation(usable), n)
+        second = np.empty(n, dtype=np.int64)
+        for k in np.unique(target):
+            at = np.flatnonzero(source[first] == k)
+            second[at] = rng.choice(np.flatnonzero(target == k), len(at))
+        return first, second
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepFeatureReweighting(Baseline):
+    """DFR as published (Kirichenko, Izmailov & Wilson, ICLR 2023): balanced groups, L1, average of several refits.
+
+    Minimises mean log-loss + l1 ||w||_1 with a free intercept on each of `n_refits` balanced subsets of the target
+    rows (as many rows of every group as the smallest has, drawn by `random_state`) and averages the heads. The
+    published C is 1 / (l1 * number of rows). `adapt` takes `groups` (M,), by default the classes.
+    """
+
+    l1: float = 0.05
+    n_refits: int = 10
+    random_state: Any = None
+
+    def _head(
+        self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation, groups: Any = None
+    ) -> Fit:
+        if self.n_refits < 1:
+            raise ValueError(f"n_refits must be at least 1, got {self.n_refits}.")
+        if not 0 < self.l1 < float("inf"):
+            raise ValueError(f"l1 must be a positive finite number, got {self.l1}.")
+        if groups is not None and len(groups) != len(codes):
+            raise ValueError(f"groups has {len(groups)} entries for {len(codes)} rows: one is needed per row.")
+        weight = np.ones(len(codes)) if weight is None else weight
+        subsets = self._subsets(codes if groups is None else np.asarray(groups))
+        heads = [sparse_head(Z[at], codes[at], weight[at], self.l1, len(self.classes_)) for at in subsets]
+        return tuple(np.mean(values, axis=0) for values in zip(*heads))
+
+    def _subsets(self, groups: np.ndarray) -> np.ndarray:
+        """Row numbers (n_refits, n): the smallest group's size of rows of every group; once if all are equal."""
+        rng = generator(self.random_state)
+        members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
+        n = min(map(len, members))
+        refits = self.n_refits if any(len(m) > n for m in members) else 1
+        return np.array([np.concatenate([rng.permutation(m)[:n] for m in members]) for _ in range(refits)])
+
+
+def sparse_head(Z: np.ndarray, codes: np.ndarray, weight: np.ndarray, l1: float, n_classes: int) -> Head:
+    """L1 logistic regression: class 1 of two, or each class against the rest.
+
+    A class without rows gets no weights and the intercept of half a row, so that it keeps a small probability.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    Z, codes, weight = Z[weight > 0], codes[weight > 0], weight[weight > 0]
+    heads = []
+    for k in [1] if n_classes == 2 else range(n_classes):
+        inside = codes == k
+        if inside.all() or not inside.any():
+            heads.append((np.zeros(Z.shape[1]), np.log(0.5 / weight.sum()) * (-1 if inside.all() else 1)))
+            continue
+        # a large intercept_scaling leaves the intercept nearly free, which liblinear would shrink like a weight
+        model = LogisticRegression(
+            l1_ratio=1.0, solver="liblinear", C=1.0 / (l1 * weight.sum()), tol=1e-6, max_iter=5000,
+            intercept_scaling=100.0, random_state=0,
+        )  # fmt: skip
+        with _ONE_AT_A_TIME:
+            model.fit(Z, inside, weight)
+        heads.append((model.coef_[0], model.intercept_[0]))
+    coef, intercept = zip(*heads)
+    return np.stack(coef), np.array(intercept)

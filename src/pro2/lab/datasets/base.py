@@ -32,8 +32,8 @@ class ImageList:
 
 
 @dataclass
-class Report:
-    """Outcome of `DataSet.check`: what is missing, and what is merely worth knowing."""
+class LayoutReport:
+    """Outcome of `DataSet.check`: what is missing, and notes on sizes that differ from the official release."""
 
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -44,22 +44,12 @@ class Report:
 
 
 class DataSet(ABC):
-    """One data set in its official layout.
+    """One data set in its official layout: what it is, how to obtain it, what its folder looks like.
 
-    Attributes
-    ----------
-    name, title, licence, obtain, layout
-        For people: what it is, under which terms, where it comes from and what the folder must look like.
-    label, group : str
-        Columns that hold the label and, where there is one, the spurious attribute.
-    published : mapping of split name to row count
-        Sizes of the official release.
-    markers, folders : tuple of str
-        What its folder holds, and where below a root that folder often is.
-    split_values : mapping of split name to value
-        What the rows of a split have in column `split`.
-    source_split, target_splits : str, and mapping of target to split
-        For data whose source, and whose targets, are splits of it; others write `source_rows` and `targets`.
+    `label` and `group` (the spurious attribute, where there is one) are columns; `published` has the sizes of the
+    official release. `markers` are what its folder holds, `folders` where that often is below a root. `split_values`
+    are the values of column `split`; data whose source and targets are splits name them in `source_split` and
+    `target_splits`, others write `source_rows` and `targets`.
     """
 
     name: str
@@ -76,8 +66,8 @@ class DataSet(ABC):
     source_split: ClassVar[str] = "train"
     target_splits: ClassVar[Mapping[str, str]] = {}
 
-    def home(self, root: Path) -> Path:
-        """The folder that holds the data, at or below `root`; raises FileNotFoundError saying what is missing."""
+    def find_folder(self, root: Path) -> Path:
+        """The folder that holds the data, at or below `root`; raises FileNotFoundError that names what is missing."""
         root, advice = Path(root), f"get it: {self.obtain}"
         if not root.is_dir():
             raise FileNotFoundError(f"{root} is not a folder; {advice}")
@@ -96,51 +86,41 @@ class DataSet(ABC):
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Rows to project with."""
-        return self._rows_of(columns, self.source_split)
+        return self.rows_of_split(columns, self.source_split)
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """Named target distributions."""
-        return {name: self._rows_of(columns, split) for name, split in self.target_splits.items()}
+        return {name: self.rows_of_split(columns, split) for name, split in self.target_splits.items()}
 
     def splits(self, columns: Columns) -> dict[str, int]:
         """Row counts under the names used in `published`."""
-        return {name: len(self._rows_of(columns, name)) for name in self.split_values}
+        return {name: len(self.rows_of_split(columns, name)) for name in self.split_values}
 
-    def _rows_of(self, columns: Columns, name: str) -> np.ndarray:
-        return np.flatnonzero(need(columns, "split", self.name) == self.split_values[name])
+    def rows_of_split(self, columns: Columns, name: str) -> np.ndarray:
+        return np.flatnonzero(require_column(columns, "split", self.name) == self.split_values[name])
 
-    def check(self, root: Path) -> Report:
-        """Compare a folder with the official layout, down to every single image."""
-        report = Report()
+    def check(self, root: Path) -> LayoutReport:
+        """Compare a folder with the official layout, down to every single image; no image is opened."""
+        report = LayoutReport()
         try:
             images = self.load(Path(root))
         except (OSError, ValueError) as error:
             report.missing.append(str(error))
             return report
-        report.missing.extend(missing_images(images))
+        by_folder: dict[str, list[str]] = {}
+        for path in images.paths:
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(name)
+        for folder, names in by_folder.items():
+            place = images.root / folder
+            present = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
+            absent = [name for name in names if name not in present]
+            if absent:
+                report.missing.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
         for name, count in self.splits(images.columns).items():
             if count != self.published.get(name, count):
                 report.notes.append(f"{name}: {count:,} rows, the official release has {self.published[name]:,}")
         return report
-
-
-def missing_images(images: ImageList) -> list[str]:
-    """One line per folder with listed images that are not there; folders are listed once, files are not touched."""
-    wanted: dict[str, list[str]] = {}
-    for path in images.paths:
-        folder, _, name = path.rpartition("/")
-        wanted.setdefault(folder, []).append(name)
-    lines = []
-    for folder, names in wanted.items():
-        place = images.root / folder
-        if not place.is_dir():
-            lines.append(f"folder {place} ({len(names):,} images)")
-            continue
-        there = {entry.name for entry in os.scandir(place)}
-        absent = [name for name in names if name not in there]
-        if absent:
-            lines.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
-    return lines
 
 
 def image_names(folder: Path) -> list[str]:
@@ -171,7 +151,7 @@ def as_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def as_int(path: Path, name: str, values: Sequence[str], dtype: Any = np.int64) -> np.ndarray:
-    """Text to integers; the first value that is none is named with its row."""
+    """Text to integers; the first value that is not one is named with its row."""
     try:
         return np.array([int(value) for value in values], dtype=dtype)
     except ValueError:
@@ -198,8 +178,8 @@ def columns_of(table: Any) -> Columns:
     return columns
 
 
-def need(columns: Columns, name: str, owner: str) -> np.ndarray:
-    """One column, or an error that says which data set needs it."""
+def require_column(columns: Columns, name: str, owner: str) -> np.ndarray:
+    """One column, or an error that names the data set that needs it."""
     if name not in columns:
         raise ValueError(f"data set {owner} needs column {name!r}; {close_names(name, list(columns))}")
     return np.asarray(columns[name])

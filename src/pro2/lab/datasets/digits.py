@@ -12,14 +12,9 @@ PAIRS = ((0, 1), (2, 7), (3, 8), (4, 9))
 def make_digit_collages(n_source: int = 2000, n_target: int = 1000, seed: int = 0) -> EmbeddingTable:
     """2 x 2 collages, each block from one pair of digit classes; raw pixels (16 x 16) are the embedding.
 
-    In the source all four blocks agree with the label `y`. There are four targets, one for each pair, in which only
-    that block agrees and the other three show a random side of their pair: what was four features becomes one.
-    Source and target never share a digit image. The idea is that of the 4-way collages of Teney et al. (CVPR 2022).
-
-    Returns
-    -------
-    EmbeddingTable
-        Columns `y` (0 or 1) and `split` ("source", or the pair that agrees: "0/1", "2/7", "3/8", "4/9").
+    In the source all four blocks agree with the label `y` (0 or 1). Column `split` names it, and four targets by the
+    pair that agrees ("0/1", "2/7", "3/8", "4/9"); the other blocks show a random side of theirs, so that of four
+    features one is left. Source and target never share a digit image. The idea is that of Teney et al. (CVPR 2022).
     """
     rng = np.random.default_rng(seed)
     halves = _image_halves(rng)

@@ -6,7 +6,7 @@ the source covariance S, rescaled so that the best head of each domain is equall
 
     id    S        the source again
     near  S^(1/4)  the same axes, differences of noise between them mostly gone
-    far   S^-1     the quiet axes, on which a source head relies, become the loudest
+    far   S^-1     the axes of least noise, on which a source head relies, get the most
 
 so the optimal target head is proportional to S^-p mu with p = 1, 1/4, -1, while the first d features of the Project
 step span S^-1 mu, ..., S^-d mu. The head of p = 1 is the first of them; below 1, the smaller p, the more features it
@@ -33,12 +33,8 @@ Seed = int | np.random.Generator | None
 class Shog:
     """A source and its targets, with everything about them in closed form. Made by `make_shog`.
 
-    Attributes
-    ----------
-    means : array (2, D)
-        Class means, the same in every domain.
-    covariances : mapping of str to array (D, D)
-        Within-class covariance of "source" and of each target ("id", "near", "far").
+    `means` (2, D) are the class means, the same in every domain; `covariances` are the within-class covariances (D, D)
+    of "source" and of each target ("id", "near", "far").
 
     Examples
     --------
@@ -106,19 +102,11 @@ class Shog:
 def make_shog(
     n_features: int = 20, *, condition: float = 100.0, separation: float = 4.0, random_state: Seed = None
 ) -> Shog:
-    """Shifted Gaussians with targets "id", "near" and "far", in a random orientation.
+    """Shifted Gaussians with targets "id", "near" and "far", in a random orientation (`random_state`).
 
-    Parameters
-    ----------
-    n_features : int
-        Dimension D, at least 2; the paper has 20.
-    condition : float
-        Largest over smallest variance of the source, above 1 (with 1 every power is the same and nothing shifts).
-        Variances are spaced evenly in the logarithm, so all D of them are distinct.
-    separation : float
-        Mahalanobis distance of the class means in every domain: the best accuracy is Phi(separation / 2), 97.7 % for 4.
-    random_state : int, Generator or None
-        Orientation of the axes. All curves of the theory are the same whatever it is.
+    `condition`, above 1, is the largest over the smallest variance of the source; variances are spaced evenly in the
+    logarithm, so all D of them are distinct. `separation` is the Mahalanobis distance of the class means in every
+    domain: the best accuracy is Phi(separation / 2), 97.7 % for 4.
     """
     if n_features < 2:
         raise ValueError(f"n_features must be at least 2, got {n_features}: one axis leaves no room for a shift.")

@@ -1,10 +1,20 @@
-"""A grid becomes frozen runs, batches of runs become result rows."""
+"""Experiments: a plan expands to cells, cells give result rows, rows end in one Parquet file."""
 
 from __future__ import annotations
 
-from pro2.lab.experiments.parsing import load_plan, parse_plan
-from pro2.lab.experiments.plan import Plan, Suite
-from pro2.lab.experiments.presets import find_plan, list_presets, preset_text
-from pro2.lab.experiments.results import ResultStore
+from typing import Any
 
-__all__ = ["Plan", "ResultStore", "Suite", "find_plan", "list_presets", "load_plan", "parse_plan", "preset_text"]
+from pro2.lab.experiments.plan import Plan, Suite, find_plan, list_presets, load_plan, parse_plan, preset_text
+from pro2.lab.experiments.store import ResultStore
+
+__all__ = [
+    "Plan", "ResultStore", "Suite", "find_plan", "list_presets", "load_plan", "parse_plan", "preset_text", "run_sweep",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name != "run_sweep":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pro2.lab.experiments.run import run_sweep  # what fits and measures is loaded when it runs
+
+    return run_sweep

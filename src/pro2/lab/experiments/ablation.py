@@ -1,55 +1,50 @@
-"""The default adaptation with one ingredient taken out, to see what each is worth."""
+"""Averaged Pro2 with one ingredient taken out, to see what each is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from pro2.estimators import PriorFamily, ProjectAndProbe
-from pro2.estimators.projection import DEFAULT_RIDGE
 
-_ALL = PriorFamily()
-WITHOUT: Mapping[str, dict[str, Any]] = MappingProxyType(
-    {
-        "ranked features": {"covariances": ("flat", "whitened")},
-        "whitening": {"covariances": ("flat", "ranked")},
-        "source centres": {"sizes": (0.0,)},
-        "zero centre": {"sizes": tuple(size for size in _ALL.sizes if size)},
-        "small centres": {"sizes": tuple(size for size in _ALL.sizes if not 0 < size < 1)},
-        "several ridges": {"ridges": (_ALL.ridges[len(_ALL.ridges) // 2],)},
-        "large reach": {"reaches": (min(_ALL.reaches),)},
-        "small reach": {"reaches": (max(_ALL.reaches),)},
-        "second scale": {"scales": _ALL.scales[:1]},
-        "damping": {"tolerance": float("inf")},
-        "averaging": {"sharpness": float("inf")},
-        "trust": {"trust": 0.0},
-        "intercept prior": {"intercept": 100.0},
-        "class shares": {"source_shares": 0.0},
-    }
-)
+# Which constants of `PriorFamily` an ingredient is, and what is left of them.
+INGREDIENTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "ranked covariance": ("covariances", lambda names: tuple(name for name in names if name != "ranked")),
+    "whitened covariance": ("covariances", lambda names: tuple(name for name in names if name != "whitened")),
+    "flat covariance": ("covariances", lambda names: tuple(name for name in names if name != "flat")),
+    "source prior means": ("mean_sizes", lambda sizes: (0.0,)),
+    "zero prior mean": ("mean_sizes", lambda sizes: tuple(size for size in sizes if size)),
+    "small prior means": ("mean_sizes", lambda sizes: tuple(size for size in sizes if not 0 < size < 1)),
+    "large prior scales": ("prior_scales", lambda scales: (min(scales),)),
+    "small prior scales": ("prior_scales", lambda scales: (max(scales),)),
+    "feature shrinkage": ("tolerance", lambda _: math.inf),
+    "averaging": ("sharpness", lambda _: math.inf),
+    "source bonus": ("source_bonus", lambda _: 0.0),
+    "intercept prior": ("intercept", lambda _: 100.0),
+    "class shares": ("source_shares", lambda _: 0.0),
+}
+
+
+def _family_changes() -> dict[str, dict[str, Any]]:
+    """Only of constants that the family has, and of those that would change."""
+    family, changes = PriorFamily(), {}
+    for name, (field, left) in INGREDIENTS.items():
+        value = getattr(family, field, None)
+        if value is not None and left(value) not in (value, ()):
+            changes[name] = {field: left(value)}
+    return changes
+
+
+WITHOUT: Mapping[str, dict[str, Any]] = MappingProxyType(_family_changes())
 
 
 class Ablated(ProjectAndProbe):
-    """`ProjectAndProbe` whose family of priors lacks one ingredient.
+    """`ProjectAndProbe` whose family of priors lacks one ingredient, one of `WITHOUT`."""
 
-    Parameters
-    ----------
-    without : str
-        One of `WITHOUT`.
-    solver, ridge, scale, random_state
-        As in `ProjectAndProbe`.
-    """
-
-    def __init__(
-        self, without: str = "averaging", solver: str = "krylov", ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "auto", random_state: Any = None,
-    ):  # fmt: skip
-        super().__init__(solver=solver, ridge=ridge, scale=scale, random_state=random_state)
+    def __init__(self, without: str = next(iter(WITHOUT))):
+        if without not in WITHOUT:
+            raise ValueError(f"without must be one of {list(WITHOUT)}, got {without!r}.")
+        super().__init__(priors=PriorFamily(**WITHOUT[without]))
         self.without = without
-
-    @property
-    def _family(self) -> PriorFamily:
-        if self.without not in WITHOUT:
-            raise ValueError(f"without must be one of {list(WITHOUT)}, got {self.without!r}.")
-        return PriorFamily(**WITHOUT[self.without])

@@ -13,20 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from pro2.lab.baselines.scaled import Source
+from pro2.lab.baselines.base import Source
+from pro2.lab.datasets.shifts import domain_targets, group_targets
 from pro2.lab.datasets.shog import Shog, make_shog
-from pro2.lab.experiments.parsing import suggest
-from pro2.lab.experiments.plan import DataSpec
-from pro2.lab.experiments.runs import Skip
-from pro2.linalg.probes import fit_logistic
+from pro2.lab.experiments.plan import DataSpec, Skip, suggest
+from pro2.linalg.logistic import fit_logistic
+from pro2.tables.columns import labelled
 from pro2.tables.embeddings import EmbeddingTable
-from pro2.tables.labels import labelled
-from pro2.tables.shifts import domain_targets, group_targets
 
 _SLICE = re.compile(r"\s*(\d{0,18})\s*:\s*(\d{0,18})\s*")
 _ORACLE_L2 = 0.01
 _SHOG = {"n_features": 20, "condition": 100.0, "separation": 4.0, "n_source": 4000, "n_target": 4000, "random_state": 0}
-_MOST = {"n_features": 4096, "n_source": 10**6, "n_target": 10**6}  # of made data: a plan is not to fill the memory
+_MOST = {"n_features": 4096, "n_source": 10**6, "n_target": 10**6}  # of generated data: a plan must not fill the memory
 _SHARED = threading.RLock()  # what workers share is made by one of them
 
 
@@ -79,10 +77,10 @@ class Problem:
     def n_classes(self) -> int:
         return len(self.classes)
 
-    def label_counts(self, target: str) -> dict[Any, int]:
-        """Rows of each label that a target has; only labels that occur."""
+    def smallest_label(self, target: str) -> tuple[Any, int]:
+        """The label with the fewest rows in a target, of those that occur, and their number."""
         codes, counts = np.unique(self.y[self.targets[target]], return_counts=True)
-        return {self.classes[c]: int(n) for c, n in zip(codes, counts)}
+        return self.classes[codes[counts.argmin()]], int(counts.min())
 
     def target_digest(self, target: str) -> str:
         """Which rows a target has."""
@@ -106,7 +104,7 @@ class Problem:
 
         def make() -> Source:
             source = Source(self.X[self.source], self.y[self.source], self.n_classes, scale, device=self.device)
-            assert source.sd is not None  # made now, by one worker
+            assert source.sd is not None  # computed now, by one worker
             return source
 
         return self.once(("source", scale), make)
@@ -117,11 +115,15 @@ class Problem:
             return self.heads[target]
         if self.n_classes != 2:
             raise ValueError(f"the nullspace norm of {self.name} needs two classes, found {self.n_classes}")
-        X, y = self.pool(target)
-        scale = X.std(axis=0, dtype=np.float64)
-        scale = np.maximum(scale, 0.1 * scale.mean())
-        fit = fit_logistic((X - X.mean(axis=0, dtype=np.float64)) / scale, y, _ORACLE_L2)
-        return np.asarray(fit.coef) / scale
+
+        def make() -> np.ndarray:
+            X, y = self.pool(target)
+            scale = X.std(axis=0, dtype=np.float64)
+            scale = np.maximum(scale, 0.1 * scale.mean())
+            fit = fit_logistic((X - X.mean(axis=0, dtype=np.float64)) / scale, y, _ORACLE_L2)
+            return np.asarray(fit.coef) / scale
+
+        return self.once(("direction", target), make)
 
 
 def load_problems(specs: Sequence[DataSpec], root: str | Path = ".") -> tuple[dict[str, Problem], list[Skip]]:
@@ -129,25 +131,21 @@ def load_problems(specs: Sequence[DataSpec], root: str | Path = ".") -> tuple[di
     problems, skips = {}, []
     for spec in specs:
         path = Path(root) / str(spec.table)
-        if spec.optional and not path.exists():
+        if spec.generator is not None:
+            problems[spec.name] = _generate(spec)
+        elif path.exists():
+            try:
+                problems[spec.name] = problem_of(spec, EmbeddingTable.open(path, embedding=spec.embedding))
+            except ValueError as error:
+                raise ValueError(f"data {spec.name} ({path.name}): {error}") from error
+        elif spec.optional:
             skips.append(Skip(spec.name, "*", None, None, f"its table {path.name} is not in the data folder"))
         else:
-            problems[spec.name] = _generate(spec) if spec.generator is not None else _open(spec, path)
+            where = "say in which folder the tables of the plan are"
+            raise ValueError(f"data {spec.name}: table {str(path)!r} does not exist; {where}")
     if not problems:
         raise ValueError(f"data {skips[0].data}: {skips[0].reason}; say in which folder the tables of the plan are")
     return problems, skips
-
-
-def _open(spec: DataSpec, path: Path) -> Problem:
-    """Anything wrong with a table is a `ValueError` that names the entry."""
-    if not path.exists():
-        raise ValueError(
-            f"data {spec.name}: table {str(path)!r} does not exist; say in which folder the tables of the plan are"
-        )
-    try:
-        return problem_of(spec, EmbeddingTable.open(path, embedding=spec.embedding))
-    except ValueError as error:
-        raise ValueError(f"data {spec.name} ({path.name}): {error}") from error
 
 
 def problem_of(spec: DataSpec, table: EmbeddingTable) -> Problem:
@@ -161,7 +159,7 @@ def problem_of(spec: DataSpec, table: EmbeddingTable) -> Problem:
     table = table.take(known)
     label = labelled(table.column(spec.label))[0]
     group = labelled(table.column(spec.group))[0] if spec.group else None
-    if spec.domain and not targets:
+    if spec.domain:
         targets = domain_targets(table.column(spec.domain), pool)
     targets = targets or group_targets(label, group, pool, source)
     used = np.concatenate([source, *targets.values()])
@@ -180,7 +178,15 @@ def _parts(
     """Source rows, rows that targets may come from, and named targets, as places among the rows `known`."""
 
     def places(expression: str) -> np.ndarray:
-        found = np.flatnonzero(np.isin(known, _rows(table, expression)))
+        match = _SLICE.fullmatch(expression)
+        if match is None:
+            rows = np.asarray(table.where(expression).rows)
+        else:
+            start, stop = (int(text) if text else None for text in match.groups())
+            rows = np.arange(len(table))[slice(start, stop)]
+        if len(rows) == 0:
+            raise ValueError(f"no row satisfies {expression!r}")
+        found = np.flatnonzero(np.isin(known, rows))
         if len(found) == 0:
             raise ValueError(f"no row of {expression!r} has a value of {spec.label!r}")
         return found
@@ -189,20 +195,7 @@ def _parts(
     pool = places(spec.pool) if spec.pool else np.setdiff1d(np.arange(len(known)), source)
     if spec.domain:
         pool = pool[labelled(table.column(spec.domain))[1][known[pool]]]
-    return source, pool, {name: places(expression) for name, expression in spec.targets}
-
-
-def _rows(table: EmbeddingTable, expression: str) -> np.ndarray:
-    """Row numbers of a slice (``0:7000``) or of a filter expression."""
-    match = _SLICE.fullmatch(expression)
-    if match is None:
-        rows = np.asarray(table.where(expression).rows)
-    else:
-        start, stop = (int(text) if text else None for text in match.groups())
-        rows = np.arange(len(table))[slice(start, stop)]
-    if len(rows) == 0:
-        raise ValueError(f"no row satisfies {expression!r}")
-    return rows
+    return source, pool, {name: places(expression) for name, expression in spec.targets.items()}
 
 
 def _check_rows(
@@ -215,13 +208,11 @@ def _check_rows(
         raise ValueError(f"the source rows hold one value of {spec.label!r} only; at least two labels are needed")
     for name, rows in targets.items():
         if np.intersect1d(rows, source).size:
-            raise ValueError(
-                f"target {name} shares rows with source; they must be apart, else accuracy is not held out"
-            )
+            raise ValueError(f"target {name} shares rows with source; then its accuracy would not be held out")
         codes = np.unique(y[rows])
-        strange = np.setdiff1d(codes, known)
-        if len(strange):
-            raise ValueError(f"target {name} has label {classes[strange[0]]!r}, which source does not have")
+        unknown = np.setdiff1d(codes, known)
+        if len(unknown):
+            raise ValueError(f"target {name} has label {classes[unknown[0]]!r}, which source does not have")
         if len(codes) < 2:
             found = f"one label only ({classes[codes[0]]!r})" if len(codes) else "no row"
             raise ValueError(f"target {name} holds {found}; at least two labels are needed")
@@ -236,14 +227,12 @@ def shog_of(spec: DataSpec) -> Shog:
 def _shog_params(spec: DataSpec) -> dict[str, Any]:
     if spec.generator != "shog":
         raise ValueError(f"data {spec.name}: generator {spec.generator!r} is not known; expected 'shog'")
-    params: dict[str, Any] = {**_SHOG, **dict(spec.params)}
-    for key, value in params.items():
+    for key, value in spec.params.items():
         if key not in _SHOG:
-            hint = suggest(key, _SHOG) or f"; there are {', '.join(_SHOG)}"
-            raise ValueError(f"data {spec.name}: unknown parameter {key!r} of 'shog'{hint}")
+            raise ValueError(f"data {spec.name}: unknown parameter {key!r} of 'shog'{suggest(key, _SHOG)}")
         if key in _MOST and not (isinstance(value, int) and 1 <= value <= _MOST[key]):
             raise ValueError(f"data {spec.name}: {key} is {value!r}; expected a whole number from 1 to {_MOST[key]}")
-    return params
+    return {**_SHOG, **spec.params}
 
 
 def _generate(spec: DataSpec) -> Problem:
@@ -252,7 +241,7 @@ def _generate(spec: DataSpec) -> Problem:
     names = ("source", *shog.targets)
     counts = [params["n_source"], *[params["n_target"]] * len(shog.targets)]
     seeds: Any = [[params["random_state"], i] for i in range(len(names))]
-    drawn = [shog.sample(*each) for each in zip(names, counts, seeds)]
+    drawn = [shog.sample(*args) for args in zip(names, counts, seeds)]
     X = np.concatenate([x for x, _ in drawn]).astype(np.float32)
     y = np.concatenate([labels for _, labels in drawn]).astype(np.int64)
     rows = {name: np.arange(end - n, end) for name, n, end in zip(names, counts, np.cumsum(counts))}

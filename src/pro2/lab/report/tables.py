@@ -1,169 +1,203 @@
-"""Numbers behind the page: means with standard errors and deviations, paired differences, curves. Reads, never fits."""
+"""Numbers behind the pages: one setting chosen per method and cell, means, paired differences, curves.
+
+Every function takes and returns data frames; rows are those of ``results.parquet``. Nothing here fits.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
+import pandas as pd
+from scipy.stats import t
 
 from pro2.atomic import atomic_write
-from pro2.lab.report.selection import CELL, Row, Rules, grouped, select, where
+from pro2.lab.experiments.plan import Plan, Selection
 from pro2.tables.csv_files import write_rows
 
-Table = list[dict[str, Any]]
+CELL = ["data", "target", "shots", "method"]  # what runs are compared within
+SETTING = ["n_features", "l2", "params"]
+LEVEL = 0.95  # of confidence intervals
+Rules = Mapping[str, str]  # how the setting of each method is chosen
 
-_LEVEL = 0.95  # of confidence intervals
-
-
-def mean_table(rows: Iterable[Row], rules: Rules) -> Table:
-    """Mean accuracy of each cell over seeds, with standard error and deviation, and that of the worst group."""
-    return [
-        {**_named(cell), **moments([r["accuracy"] for r in runs]), **_worst_group(runs), **_settings(runs)}
-        for cell, runs in grouped(select(rows, rules), *CELL).items()
-    ]
-
-
-def _named(cell: tuple[Any, ...]) -> dict[str, Any]:
-    """What the values of a cell are, with or without a number of features."""
-    return dict(zip((*CELL, "n_features"), cell))
-
-
-def values_of(table: Iterable[Row], name: str) -> list[Any]:
-    """Different values of a column, in the order of the table."""
-    return list(dict.fromkeys(row[name] for row in table))
-
-
-def moments(values: Sequence[float]) -> dict[str, float | int | None]:
-    """Mean, standard error, standard deviation and number of values."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    error = None if deviation is None else deviation / math.sqrt(len(values))
-    return {
-        "mean": float(np.mean(values)),
-        "standard_error": error,
-        "standard_deviation": deviation,
-        "n_seeds": len(values),
-    }
+EXPLAINED = {
+    "validation": (
+        "by held-out target labels",
+        "For every target, number of shots and seed, the setting with the best accuracy on held-out target rows was "
+        "taken; accuracy is reported on other rows. This is the paper's protocol: it uses more target labels than the "
+        "shots say.",
+    ),
+    "oracle": (
+        "by test accuracy (oracle)",
+        "For every target and number of shots, the setting with the best mean test accuracy over seeds was taken. This "
+        "is an upper limit, not something a user could reach: the choice has seen the test labels.",
+    ),
+    "support": (
+        "by the few labels alone",
+        "For every target, number of shots and seed, the setting with the smallest leave-one-out loss on the few "
+        "labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
+    ),
+    "untuned": (
+        "not at all",
+        "Every method has one setting, so there was nothing to choose and no target label beyond the shots was used.",
+    ),
+}  # fmt: skip
+_SCORE = {"validation": "val_accuracy", "support": "support_loss", "oracle": "accuracy"}
+_NEEDS = {"validation": "validation = 25 (rows per label)", "support": 'selection = "support"'}
+_NAMED = 4  # methods that one line can name
 
 
-def _worst_group(runs: Sequence[Row]) -> dict[str, Any]:
-    """Results of a table without groups, or of an older version, have none."""
-    values = [r["worst_group"] for r in runs if r.get("worst_group") is not None]
-    found = moments(values) if values else {"mean": None, "standard_error": None}
-    return {"worst_group": found["mean"], "worst_group_error": found["standard_error"]}
+def rules_of(plan: Plan, rows: pd.DataFrame, asked: str | None = None) -> dict[str, str]:
+    """The rule of each method: the one asked for, or the plan's; "untuned" where there is one setting only."""
+    if asked is not None and asked not in get_args(Selection):
+        raise ValueError(f"selection {asked!r} is not known; expected {' or '.join(map(repr, get_args(Selection)))}")
+    settings = rows[rows["measure"] == "accuracy"].drop_duplicates(["method", "data", *SETTING])
+    n_settings = settings.groupby(["method", "data"]).size().groupby("method").max()
+    return {m.name: (asked or plan.rule(m.name)) if n_settings.get(m.name, 0) > 1 else "untuned" for m in plan.methods}
 
 
-def _settings(runs: Sequence[Row]) -> dict[str, Any]:
-    """The setting that was chosen most often."""
-    (((n_features, l2), _),) = Counter((row["n_features"], row["l2"]) for row in runs).most_common(1)
-    return {"n_features": n_features, "l2": l2}
+def explain(rules: Rules, titles: Mapping[str, str]) -> tuple[str, str]:
+    """How settings were chosen, in one line, and what that means; without rules there was nothing to choose for."""
+    if not rules:
+        return "Nothing was chosen: no accuracy was measured.", ""
+    by_rule: dict[str, list[str]] = {}
+    for method, rule in rules.items():
+        by_rule.setdefault(rule, []).append(titles.get(method, method))
+    alone = by_rule.pop("untuned", [])
+    if not by_rule:
+        return f"Settings chosen {EXPLAINED['untuned'][0]}.", EXPLAINED["untuned"][1]
+    several = len(by_rule) > 1
+    parts = [EXPLAINED[rule][0] + (f" ({', '.join(names)})" if several else "") for rule, names in by_rule.items()]
+    line = f"Settings chosen {', and '.join(parts)}."
+    if alone:
+        who = ", ".join(alone) if len(alone) <= _NAMED else f"{len(alone)} other methods"
+        line += f" One setting only, nothing to choose: {who}."
+    return line, " ".join(EXPLAINED[rule][1] for rule in by_rule)
 
 
-def overall_table(means: Table) -> Table:
+def select(rows: pd.DataFrame, rules: Rules, keep: Iterable[str] = ()) -> pd.DataFrame:
+    """One row for each data, target, shots, method and seed, of those that measure accuracy.
+
+    `keep` are columns to choose within, e.g. ``["n_features"]`` for the best penalty of every dimension.
+    """
+    rows, cell = rows[rows["measure"] == "accuracy"], [*CELL, *keep]
+    setting = rows.groupby(SETTING, dropna=False).ngroup()
+    rows = rows.assign(setting=setting, features=rows["n_features"].fillna(0), penalty=rows["l2"].fillna(0.0))
+    several = rows.groupby(cell, dropna=False)["setting"].transform("nunique") > 1
+    rule = rows["method"].map(rules).where(several, "untuned")
+    chosen = [rows[rule == "untuned"]]
+    for name, column in _SCORE.items():
+        mine = rows[rule == name]
+        if mine.empty:
+            continue
+        missing = mine[mine[column].isna()]
+        if len(missing):
+            raise ValueError(
+                f"selection {name!r} needs the column {column}, which method {missing['method'].iloc[0]} has no values "
+                f"of; set {_NEEDS.get(name)} in the plan and run `pro2 sweep` again, or choose selection 'oracle'"
+            )
+        score = mine[column] if name == "validation" else -mine[column]
+        if name == "oracle":
+            score = mine.groupby([*cell, "setting"], dropna=False)[column].transform("mean")
+        # equal scores go to fewer features, then to the larger penalty
+        order = ["score", "features", "penalty"]
+        ranked = mine.assign(score=score).sort_values(order, ascending=[False, True, False], kind="stable")
+        per = ranked.groupby(cell if name == "oracle" else [*cell, "seed"], dropna=False)
+        chosen.append(ranked[ranked["setting"] == per["setting"].transform("first")])
+    return pd.concat(chosen).sort_index()[rows.columns[:-3]]
+
+
+def mean_table(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
+    """Mean accuracy of each cell over seeds, with standard error and deviation, that of the worst group, and settings.
+
+    The settings shown are those chosen most often.
+    """
+    chosen = select(rows, rules)
+    groups = chosen.groupby(CELL, sort=False)
+    counted = chosen.groupby([*CELL, "n_features", "l2"], dropna=False, sort=False).size().reset_index(name="n")
+    often = counted.sort_values("n", ascending=False, kind="stable").drop_duplicates(CELL).set_index(CELL)
+    worst = groups["worst_group"].agg(worst_group="mean", worst_group_error="sem")
+    return _means(groups["accuracy"]).join(worst).join(often[["n_features", "l2"]]).reset_index()
+
+
+def _means(groups: Any) -> pd.DataFrame:
+    return groups.agg(mean="mean", standard_error="sem", standard_deviation="std", n_seeds="count")
+
+
+def overall_table(means: pd.DataFrame) -> pd.DataFrame:
     """Mean over targets of the cell means, for each data set, shots and method.
 
     The same targets at every number of shots and for every method, those that all of them have: else a curve would
     rise or fall because a target came or went.
     """
-    table = []
-    for (data,), mine in grouped(means, "data").items():
-        targets = common_targets(mine)
-        common = [row for row in mine if row["target"] in targets]
-        for (shots, method), rows in grouped(common, "shots", "method").items():
-            mean, error = combined(rows, "mean")
-            table.append({"data": data, "shots": shots, "method": method, "mean": mean, "standard_error": error,
-                          "n_targets": len(rows), "targets": ", ".join(targets)})  # fmt: skip
-    return table
+    parts = []
+    for _, mine in means.groupby("data", sort=False):
+        n_cells = mine.groupby("target", sort=False).size()
+        targets = n_cells.index[n_cells == len(mine.drop_duplicates(["shots", "method"]))]
+        if len(targets):
+            common = average(mine[mine["target"].isin(targets)], ["data", "shots", "method"], "mean")
+            parts.append(common.assign(n_targets=len(targets), targets=", ".join(targets)))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
-def combined(rows: Sequence[Row], name: str) -> tuple[float, float]:
-    """Mean of a column over cells, and its standard error."""
-    # seeds of different cells draw different rows: their errors add up in squares
-    error = math.sqrt(sum((row["standard_error"] or 0.0) ** 2 for row in rows)) / len(rows)
-    return float(np.mean([row[name] for row in rows])), error
+def average(table: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
+    """Mean of a column over cells, and its standard error: seeds of different cells draw different rows."""
+    groups = table.groupby(by, sort=False)
+    error = groups["standard_error"].agg(lambda each: math.sqrt((each.fillna(0.0) ** 2).sum()) / len(each))
+    return groups[column].mean().to_frame().assign(standard_error=error).reset_index()
 
 
-def common_targets(rows: Table) -> list[str]:
-    """Targets of one data set that have a row for every number of shots and every method."""
-    wanted = set(grouped(rows, "shots", "method"))
-    return [t for (t,), mine in grouped(rows, "target").items() if set(grouped(mine, "shots", "method")) == wanted]
-
-
-def difference_table(rows: Iterable[Row], rules: Rules, baseline: str) -> Table:
+def difference_table(rows: pd.DataFrame, rules: Rules, baseline: str) -> pd.DataFrame:
     """Paired differences to the baseline, seed by seed on the same draws, with a t interval over seeds."""
-    from scipy.stats import t
-
-    chosen = {cell: runs[-1]["accuracy"] for cell, runs in grouped(select(rows, rules), *CELL, "seed").items()}
-    pairs: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    for (data, target, shots, method, seed), accuracy in chosen.items():
-        other = chosen.get((data, target, shots, baseline, seed))
-        if method != baseline and other is not None:
-            pairs[data, target, shots, method].append(accuracy - other)
-    table = []
-    for cell, values in pairs.items():
-        mean, error = float(np.mean(values)), moments(values)["standard_error"]
-        half = None if error is None else float(t.ppf(0.5 + _LEVEL / 2, len(values) - 1)) * error
-        low, high = (None, None) if half is None else (mean - half, mean + half)
-        table.append({**_named(cell), "baseline": baseline, "difference": mean, "low": low, "high": high,
-                      "standard_error": error, "level": _LEVEL, "n_seeds": len(values)})  # fmt: skip
-    return table
+    chosen = select(rows, rules)[[*CELL, "seed", "accuracy"]]
+    base = chosen[chosen["method"] == baseline].drop(columns="method")
+    pairs = chosen[chosen["method"] != baseline].merge(base, on=["data", "target", "shots", "seed"])
+    pairs["difference"] = pairs["accuracy_x"] - pairs["accuracy_y"]
+    groups = pairs.groupby(CELL, sort=False)["difference"]
+    table = groups.agg(difference="mean", standard_error="sem", n_seeds="count").reset_index()
+    half = t.ppf(0.5 + LEVEL / 2, table["n_seeds"] - 1) * table["standard_error"]
+    low, high = table["difference"] - half, table["difference"] + half
+    return table.assign(baseline=baseline, low=low, high=high, level=LEVEL)
 
 
-def dimension_table(rows: Iterable[Row], rules: Rules, methods: Iterable[str]) -> Table:
+def dimension_table(rows: pd.DataFrame, rules: Rules, methods: Iterable[str]) -> pd.DataFrame:
     """Mean accuracy for every feature count, the penalty chosen within it: what the heat maps show."""
-    rows = list(rows)
-    chosen = [row for m in methods for row in select(where(rows, method=m), rules, keep=("n_features",))]
-    cells = grouped(chosen, *CELL, "n_features")
-    return [{**_named(cell), **moments([run["accuracy"] for run in runs])} for cell, runs in cells.items()]
+    order = {method: i for i, method in enumerate(methods)}
+    chosen = select(rows[rows["method"].isin(order)], rules, keep=["n_features"])
+    table = _means(chosen.groupby([*CELL, "n_features"], sort=False)["accuracy"]).reset_index()
+    return table.sort_values("method", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
-def nullspace_table(rows: Iterable[Row]) -> Table:
+def nullspace_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Nullspace norm of each target's best direction, mean and standard error over seeds."""
-    return _measured(rows, "nullspace", ("nullspace_norm",))
+    return _measured(rows, "nullspace", ["nullspace_norm"])
 
 
-def bound_table(rows: Iterable[Row]) -> Table:
+def bound_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Excess risk of the norm-bounded probe, the two parts of the bound on it, and whether that says anything."""
-    names = ("excess_risk", "bound_bias", "bound_variance", "zero_risk")
-    table = _measured(rows, "bound", names)
-    for row in table:
-        row["bound"] = row["bound_bias"] + row["bound_variance"]
-        row["vacuous"] = row["bound"] >= row["zero_risk"]
-    return table
+    table = _measured(rows, "bound", ["excess_risk", "bound_bias", "bound_variance", "zero_risk"])
+    bound = table["bound_bias"] + table["bound_variance"]
+    return table.assign(bound=bound, vacuous=bound >= table["zero_risk"])
 
 
-def _measured(rows: Iterable[Row], measure: str, names: tuple[str, ...]) -> Table:
-    table = []
-    for cell, runs in grouped(where(rows, measure=measure), *CELL, "n_features").items():
-        found = {name: moments([run[name] for run in runs]) for name in names}
-        means = {name: each["mean"] for name, each in found.items()}
-        error = {"standard_error": found[names[0]]["standard_error"], "n_seeds": len(runs)}
-        table.append({**_named(cell), **means, **error})
-    return table
+def _measured(rows: pd.DataFrame, measure: str, names: list[str]) -> pd.DataFrame:
+    groups = rows[rows["measure"] == measure].groupby([*CELL, "n_features"], sort=False, dropna=False)
+    error = groups[names[0]].agg(standard_error="sem", n_seeds="count")
+    return groups[names].mean().join(error).reset_index()
 
 
-def bias_variance_table(dimensions: Table, nullspace: Table) -> Table:
+def bias_variance_table(dimensions: pd.DataFrame, nullspace: pd.DataFrame) -> pd.DataFrame:
     """Bias = error at the largest target set; variance = difference to it (the paper's approximations)."""
-    norms = {(r["data"], r["target"], r["method"], r["n_features"]): r["nullspace_norm"] for r in nullspace}
-    last: dict[tuple[Any, ...], int] = defaultdict(int)
-    error = {}
-    for row in dimensions:
-        key = (row["data"], row["target"], row["method"], row["n_features"])
-        last[key] = max(last[key], row["shots"])
-        error[*key, row["shots"]] = 1.0 - row["mean"]
-    return [
-        {"data": d, "target": t, "method": m, "n_features": k, "shots": shots, "error": e,
-         "bias": error[d, t, m, k, last[d, t, m, k]], "variance": e - error[d, t, m, k, last[d, t, m, k]],
-         "nullspace_norm": norms.get((d, t, m, k))}
-        for (d, t, m, k, shots), e in error.items()
-    ]  # fmt: skip
+    line = ["data", "target", "method", "n_features"]
+    table = dimensions[[*line, "shots"]].assign(error=1.0 - dimensions["mean"]).sort_values("shots", kind="stable")
+    bias = table.groupby(line)["error"].transform("last")
+    table = table.assign(bias=bias, variance=table["error"] - bias).sort_index()
+    return table.merge(nullspace[[*line, "nullspace_norm"]].drop_duplicates(line), on=line, how="left")
 
 
-def write_csv(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
-    """One line per row, atomically; an empty cell is a missing value."""
-    names = list(dict.fromkeys(name for row in table for name in row))
-    rows = [[row.get(name) for name in names] for row in table]
-    atomic_write(path, lambda file: write_rows(file, names, rows), force=True)
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """One line per row, atomically; an empty cell is a missing value, and no cell runs in a spreadsheet."""
+    rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
+    atomic_write(path, lambda file: write_rows(file, list(table.columns), rows), force=True)

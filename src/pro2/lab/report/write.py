@@ -1,80 +1,203 @@
-"""From a sweep folder to a report folder: the page, and PNG, SVG and CSV of each figure, each written atomically.
+"""From results to files: the page, PNG, SVG and CSV of each figure, and Markdown for documentation, each atomically.
 
-A suite gets a report for every plan, and one page that judges the paper's claims.
+Names come from files and are not to be trusted: the templates escape whatever they print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pro2.lab.experiments.parsing import parse_plan
-from pro2.lab.experiments.plan import Suite
-from pro2.lab.experiments.presets import SUITE
-from pro2.lab.experiments.view import RESULTS, write_json, write_text
-from pro2.lab.report import tables
-from pro2.lab.report.claims import Finding, judge
-from pro2.lab.report.drawings import Drawn, draw_all
-from pro2.lab.report.evidence import shown
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from pro2.lab.experiments.plan import SUITE, Suite, parse_plan
+from pro2.lab.experiments.store import RESULTS, write_json, write_text
+from pro2.lab.report import claims, tables
+from pro2.lab.report.figures import GRID, INK, Drawn, draw_all, figure_style, plain, slug
 from pro2.lab.report.loading import Results, load_results, read_json
-from pro2.lab.report.markdown import write_markdown
-from pro2.lab.report.names import html_text, markdown_text, slug
-from pro2.lab.report.page import fill_page, html_table, render_page
-from pro2.lab.report.selection import explain, rules_of
-from pro2.lab.report.style import figure_style, require_matplotlib
+from pro2.lab.report.tables import explain
+
+COLUMNS = {
+    "data": "data", "target": "target", "shots": "labels per class", "method": "method", "mean": "mean accuracy (%)",
+    "standard_error": "standard error", "standard_deviation": "standard deviation", "worst_group": "worst group (%)",
+    "n_seeds": "seeds", "n_features": "features", "l2": "l2",
+}  # fmt: skip
+PERCENT = ("mean", "standard_error", "standard_deviation", "worst_group")
+MANY = 8  # methods that fit side by side in a table of a Markdown page
 
 
-def write_report(
-    folder: str | Path,
-    out: str | Path | None = None,
-    selection: str | None = None,
-    markdown: str | Path | None = None,
-) -> Path:
-    """Write ``index.html`` and the files of each figure; returns the page's path.
+def markdown_text(value: Any) -> str:
+    """Text of a Markdown page, inside and outside tables; nothing in it is markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", plain(value).replace("&", "&amp;"))
 
-    Parameters
-    ----------
-    folder : path
-        Result folder of `pro2.lab.experiments.run.run_sweep`, or the folder of a suite.
-    out : path, optional
-        Where to write; ``folder/report`` by default. Files of the same name are replaced.
-    selection : {"validation", "oracle", "support"}, optional
-        Choose settings by this rule instead of the plan's.
-    markdown : path, optional
-        A documentation folder that gets ``NAME.md`` and its pictures, too.
-    """
-    require_matplotlib()
-    folder = Path(folder)
-    if (folder / SUITE).is_file():
-        return _write_suite(folder, out, selection, markdown)
+
+def render(template: str, **values: Any) -> str:
+    """A template with its values; in HTML and in Markdown all that is no `Markup` is escaped."""
+
+    def text(value: Any) -> Any:
+        if hasattr(value, "__html__"):
+            return value
+        return plain(value) if template.endswith(".html") else markdown_text(value)
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pro2.lab.report", "."), autoescape=template.endswith(".html"), finalize=text,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters["slug"] = lambda name: Markup(slug(name))
+    return environment.get_template(template).render(**values)
+
+
+def write(folder: Path, out: Path | None, selection: str | None, markdown: Path | None) -> Path:
+    """A report of one sweep, or of every sweep of a suite; returns the page."""
+    make = _write_suite if (folder / SUITE).is_file() else _write_sweep
+    return make(folder, folder / "report" if out is None else out, selection, markdown)
+
+
+def _write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
     results = load_results(folder)
-    rules = rules_of(results.plan, results.rows, selection)
-    means = tables.mean_table(results.rows, rules) if results.has_accuracy else []
-    drawn = list(draw_all(results, rules, means))
-    out = Path(out) if out is not None else folder / "report"
+    rules = tables.rules_of(results.plan, results.rows, selection)
+    measured = (results.rows["measure"] == "accuracy").any()
+    means = tables.mean_table(results.rows, rules) if measured else None
+    figures = list(draw_all(results, rules, means))
     out.mkdir(parents=True, exist_ok=True)
-    for each in drawn:
-        _save(each, out)
-    if means:
+    for each in figures:
+        with figure_style(each.name):
+            each.save(out / f"{each.name}.png", facecolor="white")
+            each.save(out / f"{each.name}.svg", metadata={"Date": None})
+        tables.write_csv(out / f"{each.name}.csv", each.table)
+    if means is not None:
         tables.write_csv(out / "results.csv", means)
+    values = {"plan": results.plan, "titles": results.titles, "summary": results.summary, "figures": figures,
+              "chosen": explain(rules if measured else {}, results.titles),
+              "skips": [_skip_text(skip) for skip in results.summary["skips"]],
+              "plan_text": json.dumps(results.plan.to_dict(), indent=1)}  # fmt: skip
     if markdown is not None:
-        write_markdown(Path(markdown), results, rules, drawn, means)
+        _write_markdown(markdown, values, figures, means)
     with figure_style("page"):
-        text = render_page(results, rules, drawn, means)
-    return write_text(out / "index.html", text)  # last: a page never names a figure that is not there
+        svgs = [inline_svg(each) for each in figures]
+    page = render("page.html", **values, svgs=svgs, facts=_facts(results.summary), table=_result_rows(means, results))
+    return write_text(out / "index.html", page)  # last: a page never names a figure that is not there
 
 
-def _save(drawn: Drawn, out: Path) -> None:
-    with figure_style(drawn.name):
-        drawn.save(out / f"{drawn.name}.png", facecolor="white")
-        drawn.save(out / f"{drawn.name}.svg", metadata={"Date": None})
-    tables.write_csv(out / f"{drawn.name}.csv", drawn.table)
+def _write_markdown(docs: Path, values: dict[str, Any], figures: Sequence[Drawn], means: pd.DataFrame | None) -> None:
+    """``NAME.md``, and its figures, rows and plan under ``NAME/``; NAME is the plan's name."""
+    name = slug(values["plan"].name)
+    (docs / name).mkdir(parents=True, exist_ok=True)
+    for each in figures:
+        with figure_style("markdown"):
+            each.save(docs / name / f"{each.name}.png", facecolor="white", dpi=150)
+        if means is None:
+            tables.write_csv(docs / name / f"{each.name}.csv", each.table)
+    if means is not None:
+        tables.write_csv(docs / name / "results.csv", means)
+    write_json(docs / name / "plan.json", values["plan"].to_dict())
+    found = [] if means is None else _accuracy_tables(means, values["titles"])
+    longest = max((len(run) for run in re.findall("`+", values["plan_text"])), default=0)
+    fence = Markup("`" * max(3, longest + 1))  # longer than any in the plan, which then cannot close it
+    page = render("page.md", **{**values, "plan_text": Markup(values["plan_text"])}, tables=found, fence=fence)
+    write_text(docs / f"{name}.md", page)
 
 
-def _write_suite(
-    folder: Path, out: str | Path | None = None, selection: str | None = None, markdown: str | Path | None = None
-) -> Path:
+def _accuracy_tables(means: pd.DataFrame, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Two tables per data set, best in bold: accuracy, and where there are groups the accuracy of the worst of them."""
+    found = []
+    for data, mine in means.groupby("data", sort=False):
+        seeds = int(means["n_seeds"].max())
+        found.append({"data": data, "seeds": seeds, **_table(mine, titles, "mean", "standard_error")})
+        if mine["worst_group"].notna().any():
+            found.append({"data": data, "seeds": 0, **_table(mine, titles, "worst_group", "worst_group_error")})
+    return found
+
+
+def _table(mine: pd.DataFrame, titles: Mapping[str, str], value: str, error: str) -> dict[str, Any]:
+    """A line for each target and number of labels; a line for each method where those would be too many columns."""
+    best = mine.groupby(["target", "shots"])[value].transform("max")
+    bold = mine[value].round(3) >= best.round(3)
+    cells = [
+        ""
+        if pd.isna(m)
+        else (f"**{100 * m:.1f}**" if b else f"{100 * m:.1f}") + ("" if pd.isna(e) else f" ± {100 * e:.1f}")
+        for m, e, b in zip(mine[value], mine[error], bold)
+    ]
+    grid = mine.assign(cell=cells).pivot(index=["target", "shots"], columns="method", values="cell").fillna("")
+    grid = grid[[m for m in titles if m in grid]].rename(columns=titles)
+    grid = grid.loc[sorted(grid.index, key=lambda at: (list(mine["target"].unique()).index(at[0]), at[1]))]
+    if grid.shape[1] > MANY:
+        lines = [[name, *map(Markup, column)] for name, column in grid.items()]
+        return {"head": ["method", *(f"{target} {shots}" for target, shots in grid.index)], "lines": lines}
+    lines = [[target, shots, *map(Markup, row)] for (target, shots), row in zip(grid.index, grid.to_numpy())]
+    return {"head": ["target", "labels per class", *grid.columns], "lines": lines}
+
+
+def _result_rows(means: pd.DataFrame | None, results: Results) -> dict[str, Any] | None:
+    """Cells of the page's table: text, exact value for sorting, class; and what the filters offer."""
+    if means is None:
+        return None
+    best = means["mean"] >= means.groupby(["data", "target", "shots"])["mean"].transform("max")
+    shown = means.assign(method=means["method"].map(results.titles))[list(COLUMNS)].astype(object)
+    shown = shown.where(shown.notna(), "")
+    rows = []
+    for is_best, row in zip(best, shown.to_dict("records")):
+        percent = {k: f"{100 * v:.1f}" for k, v in row.items() if k in PERCENT and v != ""}
+        kinds = {
+            k: "best" if k == "mean" and is_best else "text" if k in ("data", "target", "method") else "" for k in row
+        }
+        rows.append([(percent.get(k, v), v if k in percent else "", kinds[k]) for k, v in row.items()])
+    filters = [(title, list(dict.fromkeys(shown[name]))) for name, title in list(COLUMNS.items())[:4]]
+    return {"head": COLUMNS, "rows": rows, "filters": filters}
+
+
+def _skip_text(skip: Mapping[str, Any]) -> str:
+    """What was left out, and why."""
+    where = ", ".join(str(skip[k]) for k in ("data", "target", "method") if skip.get(k) not in (None, "*"))
+    shots = f", {skip['shots']} shots" if skip.get("shots") is not None else ""
+    return f"{where}{shots}: {skip['reason']}"
+
+
+def _facts(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    known = [("runs", summary["runs"]), ("time of the last start (s)", summary["seconds"]),
+             ("processor time, all workers (s)", summary["processor_seconds"]), ("code", summary["code_hash"]),
+             *summary["versions"].items()]  # fmt: skip
+    data = [
+        (f"data: {k}", ", ".join(f"{name} {value}" for name, value in v.items())) for k, v in summary["data"].items()
+    ]
+    return known + data
+
+
+def inline_svg(drawn: Drawn) -> Markup:
+    """The drawing as SVG, and again with its panels below each other: the page shows what its width has room for."""
+    if drawn.narrow is None:
+        return _svg(drawn.figure, drawn.name, drawn.title, "")
+    narrow = _svg(drawn.narrow, f"{drawn.name}-narrow", drawn.title, "narrow")
+    return _svg(drawn.figure, drawn.name, drawn.title, "wide") + narrow
+
+
+def _svg(figure: Any, name: str, title: str, kind: str) -> Markup:
+    """A figure as SVG that takes its text and grid colours from the page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*pt" height="[^"]*pt"', r"\1", text, count=1)
+    text = re.sub(
+        r'\bid="', f'id="{name}-', text
+    )  # ids count from one in every drawing; on one page each needs its own
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    width = float(figure.get_figwidth()) * 110
+    head = Markup('<svg role="img" class="{}" aria-label="{}" style="width:{}px"').format(
+        kind, plain(title), f"{width:.0f}"
+    )
+    text = text.replace("<svg", head, 1)
+    return Markup(text.replace(INK, "currentColor").replace(GRID, "var(--line)"))
+
+
+def _write_suite(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
     """A report for every plan of a suite that has results, and one page that judges the claims; returns that page."""
     suite = parse_plan(read_json(folder / SUITE), where=str(folder / SUITE))
     if not isinstance(suite, Suite):
@@ -82,73 +205,15 @@ def _write_suite(
     names = [name for name in suite.plans if (folder / slug(name) / RESULTS).is_file()]
     if not names:
         raise ValueError(f"{str(folder)!r} holds no results of {', '.join(suite.plans)}; run `pro2 sweep` first")
-    out = Path(out) if out is not None else folder / "report"
     for name in names:
-        write_report(folder / slug(name), out / slug(name), selection, markdown)
-    results = {name: load_results(folder / slug(name)) for name in names}
-    findings = judge(results)
-    write_json(out / "claims.json", [_plain(finding) for finding in findings])
+        _write_sweep(folder / slug(name), out / slug(name), selection, markdown)
+    findings = claims.judge({name: load_results(folder / slug(name)) for name in names}, markdown)
+    found = [finding.to_dict() for finding in findings]
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "claims.json", found)
+    values = {"suite": suite, "findings": findings, "names": names}
     if markdown is not None:
-        lines = _markdown(suite, results, findings)
-        write_text(Path(markdown) / f"{slug(suite.name)}.md", "\n".join(lines) + "\n")
-    return write_text(out / "index.html", _html(suite, results, findings))
-
-
-def _plain(finding: Finding) -> dict[str, Any]:
-    claim = finding.claim
-    parts = [part._asdict() for part in finding.parts]
-    return {"says": claim.says, "where": claim.where, "verdict": finding.verdict, "holds_if": claim.holds_if,
-            "command": finding.command, "parts": parts}  # fmt: skip
-
-
-def _markdown(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> Iterator[str]:
-    text = markdown_text
-    yield f"# {text(suite.title or suite.name)}\n"
-    yield "**Settings chosen as the page of each plan says on top;** each claim names its plan and rule below.\n"
-    yield f"{text(suite.description)}\n"
-    command = f"`pro2 sweep {slug(suite.name)}` and `pro2 report OUT --markdown docs/results`"
-    yield f"Written by {command}; not edited. Errors are standard errors over seeds.\n"
-    yield "| claim | verdict |\n|---|---|"
-    for i, finding in enumerate(findings):
-        yield f"| [{text(finding.claim.says)}](#claim-{i + 1}) | {finding.verdict} |"
-    yield ""
-    for i, finding in enumerate(findings):
-        yield from _section(i + 1, finding, results)
-
-
-def _section(number: int, finding: Finding, results: dict[str, Results]) -> Iterator[str]:
-    claim, text = finding.claim, markdown_text
-    yield f"(claim-{number})=\n\n## {text(claim.says)}\n"
-    yield f"**{finding.verdict.capitalize()}.** In the paper: {text(claim.where)}."
-    yield f"A part holds if {text(claim.holds_if)}.\n"
-    if claim.plan not in results:
-        yield f"No results of plan `{claim.plan}` are in this suite.\n"
-    else:
-        yield "| part | found | holds |\n|---|---|---|"
-        yield from (f"| {text(part.what)} | {text(part.number)} | {shown(part.holds)} |" for part in finding.parts)
-        plan = results[claim.plan]
-        chosen = f"{text(explain(plan.rules, plan.titles)[0])} " if plan.has_accuracy else ""
-        yield f"\n{chosen}Plan: [{claim.plan}]({claim.plan}.md).\n"
-    yield f"```bash\n{finding.command}\n```\n"
-
-
-def _html(suite: Suite, results: dict[str, Results], findings: Sequence[Finding]) -> str:
-    links = ", ".join(f'<a href="{slug(name)}/index.html">{html_text(name)}</a>' for name in results)
-    return fill_page(
-        title=suite.title or suite.name,
-        description=suite.description,
-        rule_name="Settings were chosen as the page of each plan says.",
-        rule_text="Errors are standard errors over seeds.",
-        skips=f"{html_table((f.claim.says, f.verdict) for f in findings)}<p>Reports: {links}</p>",
-        figures="".join(map(_html_section, findings)),
-        table="",
-        plan="\n".join(finding.command for finding in findings),
-        facts="",
-    )
-
-
-def _html_section(finding: Finding) -> str:
-    claim = finding.claim
-    text = f"In the paper: {claim.where}. A part holds if {claim.holds_if}."
-    parts = html_table((part.what, part.number, shown(part.holds)) for part in finding.parts)
-    return f"<h2>{html_text(claim.says)}</h2><p><b>{html_text(finding.verdict)}</b>. {html_text(text)}</p>{parts}"
+        write_json(markdown / f"{slug(suite.name)}.json", found)
+        pages = [name for name in suite.plans if (markdown / f"{slug(name)}.md").is_file()]
+        write_text(markdown / f"{slug(suite.name)}.md", render("page.md", **values, pages=pages))
+    return write_text(out / "index.html", render("page.html", **values))

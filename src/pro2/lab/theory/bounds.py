@@ -1,6 +1,6 @@
-"""How far apart source and target are, and the paper's bounds on the target error.
+"""What the first d features miss, how far apart source and target are, and the paper's bounds on the target error.
 
-Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Theorem 1 and the corollary for Gaussians.
+Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Lemma 1, Theorem 1, corollary for Gaussians.
 """
 
 from __future__ import annotations
@@ -11,6 +11,53 @@ from dataclasses import dataclass
 import numpy as np
 
 from pro2.estimators.moments import SourceMoments
+
+
+def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """Share of a head's length outside the first 1..d features: ||(I - P_k) w|| / ||w||, (d,) or (n, d).
+
+    Lemma 1 bounds the bias of probing k features by this number times the length of w and the Lipschitz constant of the
+    loss. `components` (d, D) are features as rows in rank order, orthonormalised here if they are not; `heads` (D,) or
+    (n, D). Entry k - 1 belongs to the first k features.
+
+    Examples
+    --------
+    >>> nullspace_norm(np.eye(3), np.array([0.0, 3.0, 4.0])).tolist()
+    [1.0, 0.8, 0.0]
+    """
+    rows, rest = check_components(components, heads)
+    length = np.linalg.norm(rest, axis=-1)
+    if not np.all(length > 0):
+        raise ValueError("heads has a zero vector: it has no direction, so no part of it can be missing.")
+    if not np.allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-8):
+        rows = _orthonormal(rows)
+    curve = []
+    for q in rows:
+        rest = rest - (rest @ q)[..., None] * q  # subtracting keeps small norms exact, a sum of squares would not
+        curve.append(np.linalg.norm(rest, axis=-1) / length)
+    return np.stack(curve, axis=-1)
+
+
+def check_components(components: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, with as many columns."""
+    rows, vectors = np.asarray(components, dtype=float), np.asarray(vectors, dtype=float)
+    if rows.ndim != 2 or vectors.shape[-1] != rows.shape[1]:
+        raise ValueError(
+            f"components must be (d, D) for vectors of length {vectors.shape[-1]}, got shape {rows.shape}; "
+            "features are rows."
+        )
+    return rows, vectors
+
+
+def _orthonormal(rows: np.ndarray) -> np.ndarray:
+    """Rows whose prefixes span what those of `rows` do; a dependent row becomes zero."""
+    Q = np.zeros_like(rows)
+    for i, row in enumerate(rows):
+        v = row - (Q[:i] @ row) @ Q[:i]
+        v = v - (Q[:i] @ v) @ Q[:i]
+        if np.linalg.norm(v) > 1e-10 * np.linalg.norm(row):
+            Q[i] = v / np.linalg.norm(v)
+    return Q
 
 
 @dataclass(frozen=True)
@@ -26,15 +73,9 @@ class RiskBound:
 
 
 def risk_bound(
-    missed: float,
-    radius: float,
-    projected_radius: float,
-    n_target: int,
-    *,
-    delta: float = 0.05,
-    lipschitz: float = 1.0,
-    loss_bound: float | None = None,
-) -> RiskBound:
+    missed: float, radius: float, projected_radius: float, n_target: int, *, delta: float = 0.05,
+    lipschitz: float = 1.0, loss_bound: float | None = None,
+) -> RiskBound:  # fmt: skip
     """Theorem 1 with its constants: excess risk of the norm-bounded probe on d features, with probability 1 - delta.
 
     bias = L R ||(I - P_d) w*|| and variance = 2 L R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)). The paper hides the
@@ -42,20 +83,9 @@ def risk_bound(
     the unit ball (Kakade et al., 2008), the second is Hoeffding's inequality for the probe and for the best head in
     the span (Bartlett & Mendelson, 2002).
 
-    Parameters
-    ----------
-    missed : float
-        ||(I - P_d) w*||, where w* is the best head of length at most one.
-    radius, projected_radius : float
-        Largest length R of a row, and R_d of a row projected on the d features.
-    n_target : int
-        M, labelled target rows.
-    delta : float
-        Probability that the bound fails, in (0, 1).
-    lipschitz : float
-        L, of the loss in the logit: 1 for log-loss.
-    loss_bound : float, optional
-        B, the largest loss; log(1 + exp(R)), that of log-loss, by default.
+    `missed` is ||(I - P_d) w*|| for the best head w* of length at most one; `radius` R and `projected_radius` R_d are
+    the largest lengths of a row and of its projection; `n_target` is M; `lipschitz` L is that of the loss in the logit;
+    `loss_bound` B is the largest loss, by default log(1 + exp(R)), that of log-loss.
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}.")
@@ -63,20 +93,19 @@ def risk_bound(
         raise ValueError(f"n_target must be at least 1, got {n_target}.")
     B = math.log1p(math.exp(radius)) if loss_bound is None else loss_bound
     complexity = 2.0 * lipschitz * projected_radius / math.sqrt(n_target)
-    return RiskBound(
-        lipschitz * radius * missed, complexity + 2.0 * B * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
-    )
+    deviation = 2.0 * B * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
+    return RiskBound(lipschitz * radius * missed, complexity + deviation)
 
 
 def norm_bounded_probe(Z: np.ndarray, y: np.ndarray, radius: float = 1.0, tol: float = 1e-7) -> np.ndarray:
-    """The probe that Theorem 1 speaks of: w (..., d) of least mean log-loss among ||w|| <= radius, no intercept.
+    """The probe of Theorem 1: w (..., d) of least mean log-loss among ||w|| <= radius, without intercept.
 
     Z (..., M, d) and y (..., M) in {0, 1}; leading axes are problems. Accelerated projected gradient steps with
     restarts, until no entry moves by more than `tol`.
     """
     Z, sign = np.asarray(Z, dtype=float), 2.0 * np.asarray(y) - 1.0
     M = Z.shape[-2]
-    # log-loss bends by at most 1/4 of the squared logit
+    # the second derivative of the log-loss in the logit is at most 1/4
     step = 4.0 * M / np.maximum(np.linalg.norm(Z, ord=2, axis=(-2, -1)) ** 2, 1e-300)[..., None]
     w = np.zeros((*Z.shape[:-2], Z.shape[-1]))
     at, t = w, 1.0
@@ -118,43 +147,36 @@ def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims
 def gaussian_kl(mean_p: np.ndarray, covariance_p: np.ndarray, mean_q: np.ndarray, covariance_q: np.ndarray) -> float:
     """KL(N(mean_p, covariance_p) || N(mean_q, covariance_q)) in nats.
 
-    (tr(Q^-1 P) - D + log det Q - log det P + (m_q - m_p)' Q^-1 (m_q - m_p)) / 2. The Project-and-Probe paper prints the
-    eigenvalue sums and D without the factor 1/2; this is the exact value, 0 for equal arguments.
+    (tr(Q^-1 P) - D + log det Q - log det P + (m_q - m_p)' Q^-1 (m_q - m_p)) / 2. The paper prints the eigenvalue sums
+    and D without the factor 1/2; this is the exact value, 0 for equal arguments.
     """
+    determinants = []
+    for name, covariance in (("covariance_p", covariance_p), ("covariance_q", covariance_q)):
+        sign, value = np.linalg.slogdet(covariance)
+        if not sign > 0 or not math.isfinite(value):
+            raise ValueError(f"{name} is not positive definite; add a small multiple of the identity first.")
+        determinants.append(value)
     step = mean_q - mean_p
     trace = np.trace(np.linalg.solve(covariance_q, covariance_p))
     distance = step @ np.linalg.solve(covariance_q, step)
-    volume = _log_det("covariance_q", covariance_q) - _log_det("covariance_p", covariance_p)
-    return float(0.5 * (trace - len(step) + volume + distance))
-
-
-def _log_det(name: str, covariance: np.ndarray) -> float:
-    sign, value = np.linalg.slogdet(covariance)
-    if not sign > 0 or not math.isfinite(value):
-        raise ValueError(f"{name} is not positive definite; add a small multiple of the identity (shrinkage) first.")
-    return float(value)
+    return float(0.5 * (trace - len(step) + determinants[1] - determinants[0] + distance))
 
 
 def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
     """KL(source || target) of (x, y) in nats, both read as Gaussian classes with one shrunk covariance per domain.
 
-    Parameters
-    ----------
-    source, target : SourceMoments
-        Of the same classes in the same order.
-    shrinkage : float
-        Weight in (0, 1] of the scaled identity in each covariance, so that few target rows are enough for a number.
+    Of the same classes in the same order. `shrinkage` in (0, 1] is the weight of the scaled identity in each
+    covariance, so that few target rows are enough for a number.
     """
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
     missing = [c for c, w in zip(source.classes, target.weight) if w == 0]
     if missing:
         raise ValueError(f"The target has no row of the classes {missing[:5]}: the KL divergence is infinite.")
-    P, Q = (_shrunk(m.within_covariance(), shrinkage) for m in (source, target))
+    P, Q = (
+        (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))
+        for cov in (source.within_covariance(), target.within_covariance())
+    )
     p, q = source.weight / source.weight.sum(), target.weight / target.weight.sum()
     within = [gaussian_kl(a, P, b, Q) for a, b in zip(source.mean, target.mean)]
     return float(np.sum(p * (np.array(within) + np.log(p / q))))
-
-
-def _shrunk(cov: np.ndarray, shrinkage: float) -> np.ndarray:
-    return (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))

@@ -1,0 +1,165 @@
+"""What the baselines share: source rows under one input scaling, a source head, the paper's probe on target rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from pro2.estimators.contract import SourceTargetClassifier
+from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.moments import SourceMoments
+from pro2.estimators.probe import best_candidate, penalty_grid, select
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
+from pro2.estimators.validation import check_X
+from pro2.linalg.arrays import Array, to_numpy
+
+Validation = tuple[np.ndarray, np.ndarray] | None
+Head = tuple[np.ndarray, np.ndarray]  # coef (1, D), intercept (1,) for two classes; (K, D), (K,) for more
+Fit = tuple[Any, ...]  # a head and, where they were chosen, the number of features and the penalty
+
+
+class Source:
+    """Source rows X (N, D) with class codes and weights, their input scaling (mean, sd), and moments after scaling.
+
+    `device` is PyTorch's name of the device that features are trained on.
+    """
+
+    def __init__(
+        self, X: np.ndarray, codes: np.ndarray, n_classes: int, scale: str | None, weight: np.ndarray | None = None,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {SCALES}, got {scale!r}.")
+        if n_classes < 2:
+            raise ValueError("y has one class only: a classifier needs source rows of at least two classes.")
+        self.unit, self.X = scale == "unit", unit_rows(X) if scale == "unit" else X
+        self.codes, self.weight, self.n_classes, self.device = codes, weight, n_classes, device
+        self.width = int(X.shape[1])
+        self.raw_moments = SourceMoments.from_arrays(self.X, codes, weight, classes=range(n_classes))
+        self.mean = np.asarray(self.raw_moments.total_mean())
+        self.sd = np.asarray(input_scale(np.diagonal(self.raw_moments.covariance()), scale))
+        self.moments = self.raw_moments.scaled(self.sd)
+
+    def rows(self) -> np.ndarray:
+        """The scaled rows; not kept, since they are as large as the source."""
+        return np.asarray((self.X - self.mean.astype(self.X.dtype)) / self.sd.astype(self.X.dtype))
+
+    def on_device(self, rows: np.ndarray) -> Array:
+        """Rows to train on, where training is to run; without a device, the rows as they are."""
+        if self.device is None:
+            return rows
+        import torch
+
+        return torch.asarray(rows, device=self.device)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Baseline(SourceTargetClassifier):
+    """fit: input scaling and a source head (a shrunk discriminant); adapt: `_head` on scaled target rows, in NumPy.
+
+    Parameters of all baselines: `ridge`, shrinkage of the within-class covariance relative to the mean variance of the
+    scaled features, and `scale`, as in `Projection`. `grid` names what plans may try ("n_features", "l2"); `nested`
+    is true where fewer features are the first of more.
+    """
+
+    grid: ClassVar[tuple[str, ...]] = ()
+    nested: ClassVar[bool] = True
+
+    ridge: float = DEFAULT_RIDGE
+    scale: str | None = "standard"
+
+    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> Head:
+        if isinstance(self.ridge, str) or not 0 <= self.ridge < float("inf"):
+            raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
+        weight = None if weight is None else to_numpy(weight)
+        source = Source(to_numpy(X), to_numpy(codes), len(self.classes_), self.scale, weight)
+        self.unit_rows_, self.mean_, self.scale_ = source.unit, source.mean, source.sd
+        coef, intercept = discriminant_head(source.moments, self.ridge)
+        coef, intercept = np.atleast_2d(coef) / self.scale_, np.atleast_1d(intercept)
+        self.source_head_ = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        self._learn(source)
+        return coef, intercept
+
+    def _learn(self, source: Source) -> None:
+        """What else a method needs of the source: most need nothing and do not keep its rows."""
+
+    def _adapt(
+        self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, **extra: Any
+    ) -> LinearClassifier:
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val go together: give both or neither.")
+        val = None
+        if X_val is not None:
+            X_val = to_numpy(check_X(self, X_val, reset=False, name="X_val"))
+            val = (self._scaled(X_val), to_numpy(self._encode_target(y_val, X_val, "y_val")))
+        coef, intercept, *chosen = self._head(self._scaled(X), codes, weight, val, **extra)
+        coef = coef / self.scale_
+        intercept = intercept - coef @ self.mean_
+        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        if chosen:
+            adapted.n_features_, adapted.l2_ = chosen
+        return adapted
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        X = unit_rows(X) if self.unit_rows_ else X
+        return np.asarray((X.astype(np.float64) - self.mean_) / self.scale_)
+
+    def _source_scaled(self) -> Head:
+        """The source head as a map of scaled rows."""
+        coef = self.source_head_.coef_
+        return coef * self.scale_, self.source_head_.intercept_ + coef @ self.mean_
+
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+        raise NotImplementedError
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProbeBaseline(Baseline):
+    """Adds the exact L2 probe; `l2` is its penalty, or "auto": by leave-one-out, or by accuracy on `X_val, y_val`."""
+
+    l2: float | str = "auto"
+
+    def _probe(
+        self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation,
+        prior: np.ndarray | None = None, sizes: Sequence[int] = (),
+    ) -> Fit:  # fmt: skip
+        """Probe on the first columns of Z; `sizes` are the numbers of columns to try, all of them by default."""
+        sizes, penalties = list(sizes) or [Z.shape[1]], penalty_grid(self.l2, Z, weight)
+        fit, scores = select(Z, codes, sizes, penalties, len(self.classes_), weight, prior, val)
+        i, j = best_candidate(scores)
+        return np.atleast_2d(fit.coef[i, j]), np.atleast_1d(fit.intercept[i, j]), sizes[i], penalties[j]
+
+
+def check_share(name: str, value: Any) -> float:
+    """A number in [0, 1], or an error that names the argument."""
+    if isinstance(value, str) or not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} must be a number in [0, 1], got {value!r}.")
+    return float(value)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """From None, a seed, a Generator or the older RandomState."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31)
+    return np.random.default_rng(random_state)
+
+
+def discriminant_head(moments: SourceMoments, ridge: float) -> Head:
+    """Linear discriminant with shrunk within-class covariance, as logits of a softmax.
+
+    logit_k(x) = m_k' A^-1 x - m_k' A^-1 m_k / 2 + log(share of class k), A = within covariance + ridge * (mean
+    variance) * I. Returns coef (D,) and intercept () for two classes, (K, D) and (K,) for more.
+    """
+    mean, centre = to_numpy(moments.mean), to_numpy(moments.total_mean())
+    A = to_numpy(moments.within_covariance()).copy()
+    A[np.diag_indices_from(A)] += max(ridge, 1e-10) * (float(np.mean(to_numpy(moments.feature_variance()))) or 1.0)
+    coef = cho_solve(cho_factor(A, lower=True, overwrite_a=True), (mean - centre).T).T
+    share = to_numpy(moments.weight) / moments.total_weight
+    intercept = np.log(np.maximum(share, 1e-12)) - 0.5 * np.sum(coef * (mean + centre), axis=1)
+    if len(moments.classes) > 2:
+        return coef, intercept
+    return coef[1] - coef[0], intercept[1] - intercept[0]

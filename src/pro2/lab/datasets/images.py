@@ -1,0 +1,365 @@
+"""The paper's data sets of images, each in its official layout, with its source and its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from pro2.lab.datasets.base import (
+    Columns,
+    DataSet,
+    ImageList,
+    as_columns,
+    as_int,
+    image_names,
+    read_csv,
+    require_column,
+    safe_paths,
+)
+from pro2.lab.datasets.shifts import domain_targets, group_targets
+
+VARIANTS = {
+    "celeba": ("Blond_Hair", "Male"),
+    "celeba-mouth": ("Mouth_Slightly_Open", "Wearing_Lipstick"),
+    "celeba-attractive": ("Attractive", "Smiling"),
+    "celeba-wavy": ("Wavy_Hair", "High_Cheekbones"),
+    "celeba-makeup": ("Heavy_Makeup", "Big_Lips"),
+}
+_CELEBA_FOLDERS = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
+_CELEBA_SOURCE = 0.7  # share of a table without official partition, in row order
+
+BLOCKS = ("mnist", "cifar", "fashion", "svhn")
+COLLAGE_FOLDERS = {"train-all": "source", **{f"test-{block}": block for block in BLOCKS}}
+
+FMOW_CATEGORIES = tuple(  # in the order of WILDS, so that labels agree
+    """
+    airport airport_hangar airport_terminal amusement_park aquaculture archaeological_site barn border_checkpoint
+    burial_site car_dealership construction_site crop_field dam debris_or_rubble educational_institution
+    electric_substation factory_or_powerplant fire_station flooded_road fountain gas_station golf_course
+    ground_transportation_station helipad hospital impoverished_settlement interchange lake_or_pond lighthouse
+    military_facility multi-unit_residential nuclear_powerplant office_building oil_or_gas_facility park
+    parking_lot_or_garage place_of_worship police_station port prison race_track railway_bridge
+    recreational_facility road_bridge runway shipyard shopping_mall single-unit_residential smokestack solar_farm
+    space_facility stadium storage_tank surface_mine swimming_pool toll_booth tower tunnel_opening waste_disposal
+    water_treatment_facility wind_farm zoo
+    """.split()  # noqa: SIM905 - sixty-two quoted lines would hide the list
+)
+
+LIVING17_CLASSES = {  # superclass: source subclasses | target subclasses
+    "salamander": ("n01631663 n01632777", "n01630670 n01632458"),  # eft, axolotl | common newt, spotted salamander
+    "turtle": ("n01669191 n01665541", "n01664065 n01667114"),  # box, leatherback | loggerhead, mud turtle
+    "lizard": ("n01685808 n01689811", "n01694178 n01675722"),  # whiptail, alligator l. | African chameleon, gecko
+    "snake": ("n01740131 n01735189", "n01751748 n01742172"),  # night, garter | sea snake, boa constrictor
+    "spider": ("n01774750 n01773157", "n01773797 n01775062"),  # tarantula, black and gold | garden, wolf spider
+    "grouse": ("n01796340 n01798484", "n01797886 n01795545"),  # ptarmigan, prairie chicken | ruffed, black grouse
+    "parrot": ("n01818515 n01820546", "n01817953 n01819313"),  # macaw, lorikeet | African grey, cockatoo
+    "crab": ("n01978287 n01980166", "n01978455 n01981276"),  # Dungeness, fiddler | rock, king crab
+    "dog": ("n02088466 n02086079", "n02111500 n02086910"),  # bloodhound, Pekinese | Great Pyrenees, papillon
+    "wolf": ("n02114855 n02114712", "n02114548 n02114367"),  # coyote, red | white, timber wolf
+    "fox": ("n02120505 n02120079", "n02119022 n02119789"),  # grey, Arctic | red, kit fox
+    "domestic cat": ("n02123159 n02124075", "n02123394 n02123597"),  # tiger, Egyptian | Persian, Siamese cat
+    "bear": ("n02134418 n02133161", "n02134084 n02132136"),  # sloth, American black | ice, brown bear
+    "beetle": ("n02172182 n02174001", "n02167151 n02168699"),  # dung, rhinoceros | ground, long-horned beetle
+    "butterfly": ("n02281406 n02276258", "n02280649 n02277742"),  # sulphur, admiral | cabbage, ringlet
+    "ape": ("n02483362 n02480495", "n02480855 n02481823"),  # gibbon, orangutan | gorilla, chimpanzee
+    "monkey": ("n02490219 n02493509", "n02493793 n02492660"),  # marmoset, titi | spider, howler monkey
+}
+
+
+class Waterbirds(DataSet):
+    """Label: waterbird or landbird. Spurious attribute: water or land background (Sagawa et al., ICLR 2020)."""
+
+    name = "waterbirds"
+    title = "Waterbirds: land or water birds, correlated with the background"
+    licence = "none of its own; CUB-200-2011 and Places images, for non-commercial research and education"
+    obtain = "https://nlp.stanford.edu/data/dro/waterbird_complete95_forest2water2.tar.gz (unpack it)"
+    layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder for each species"
+    group = "place"
+    markers, folders = ("metadata.csv",), ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
+    published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
+    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        path = folder / "metadata.csv"
+        rows = read_csv(path, ["img_filename", "y", "split", "place"])
+        paths = safe_paths(path, rows["img_filename"])
+        columns = {name: as_int(path, name, rows[name], np.int8) for name in ("y", "place", "split")}
+        return ImageList(folder, paths, paths, columns)
+
+    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
+        y, place = require_column(columns, "y", self.name), require_column(columns, "place", self.name)
+        return group_targets(y, place, self.rows_of_split(columns, "test"), self.source_rows(columns))
+
+
+class CelebA(DataSet):
+    """Faces (Liu et al., ICCV 2015): label and spurious attribute are two of the 40 attributes, all 0/1 columns.
+
+    The paper's main task and its four variants, which are those of Lee et al., Diversify and Disambiguate, 2022.
+    """
+
+    licence = "CelebA agreement: non-commercial research only"
+    obtain = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (aligned images, attributes, partition)"
+    layout = "img_align_celeba/*.jpg, list_attr_celeba.txt and list_eval_partition.txt (or both as .csv)"
+    published: ClassVar[Mapping[str, int]] = {"train": 162770, "val": 19867, "test": 19962}
+    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
+
+    def __init__(self, variant: str = "celeba") -> None:
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, found {variant!r}")
+        self.name = variant
+        self.label, self.group = VARIANTS[variant]
+        self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        path, rows = self._read(folder, "list_attr_celeba")
+        names, columns = rows.pop("image_id"), {}
+        for key, cells in rows.items():
+            values = as_int(path, key, cells)
+            if not np.isin(values, (-1, 0, 1)).all():
+                raise ValueError(f"attribute {key} of {path} holds {np.unique(values).tolist()}; expected -1 and 1")
+            columns[key] = (values == 1).astype(np.int8)
+        absent = [str(key) for key in (self.label, self.group) if key not in columns]
+        if absent:
+            raise ValueError(f"{path} has no attribute {', '.join(absent)}")
+        list_of_parts, parts = self._read(folder, "list_eval_partition")
+        partition = dict(zip(parts["image_id"], as_int(list_of_parts, "partition", parts["partition"]).tolist()))
+        unknown = [name for name in names if name not in partition]
+        if unknown:
+            raise ValueError(f"{len(unknown):,} images of {path} have no partition, first: {unknown[0]}")
+        columns["split"] = np.array([partition[name] for name in names], dtype=np.int8)
+        place = next((place for place in _CELEBA_FOLDERS if (folder / place).is_dir()), "img_align_celeba")
+        return ImageList(folder, safe_paths(path, [f"{place}/{name}" for name in names]), tuple(names), columns)
+
+    def _read(self, folder: Path, stem: str) -> tuple[Path, dict[str, list[str]]]:
+        """A list as text columns: CSV, or the official txt, where fields are padded with spaces.
+
+        The txt of attributes begins with the number of images and their names; that of the partition has no header.
+        """
+        below = [folder / name / f"{stem}{end}" for name in ("", "Anno", "Eval", "celeba") for end in (".txt", ".csv")]
+        path = next((path for path in below if path.is_file()), None)
+        if path is None:
+            raise FileNotFoundError(f"missing in {folder}: {stem}.txt (or .csv); get it: {self.obtain}")
+        if path.suffix == ".csv":
+            return path, read_csv(path, ["image_id", *(["partition"] if stem == "list_eval_partition" else [])])
+        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+        if stem == "list_eval_partition":
+            return path, as_columns(path, ["image_id", "partition"], lines, 1)
+        if len(lines) < 2 or len(lines[0]) != 1 or not lines[0][0].isdigit():
+            start = " ".join(lines[0]) if lines else "nothing"
+            raise ValueError(f"{path} should begin with the number of images, found {start!r}")
+        (count,), names, *rows = lines
+        if len(rows) != int(count):
+            raise ValueError(f"{path} announces {int(count):,} images and lists {len(rows):,}; the file is cut off")
+        return path, as_columns(path, ["image_id", *names], rows, 3)
+
+    def source_rows(self, columns: Columns) -> np.ndarray:
+        """Training partition; without a `split` column the first 70% of the rows."""
+        if "split" in columns:
+            return super().source_rows(columns)
+        return np.arange(int(len(require_column(columns, self.label, self.name)) * _CELEBA_SOURCE))
+
+    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
+        """From the test partition; without a `split` column from the last 30% of the rows."""
+        y, group = (require_column(columns, str(name), self.name) for name in (self.label, self.group))
+        source = self.source_rows(columns)
+        rows = self.rows_of_split(columns, "test") if "split" in columns else np.arange(len(source), len(y))
+        return group_targets(y, group, rows, source)
+
+
+class Collages(DataSet):
+    """Source: every block agrees with the label. Targets: only the MNIST, CIFAR, Fashion or SVHN block does.
+
+    Teney et al., Evading the Simplicity Bias, CVPR 2022.
+    """
+
+    name = "collages"
+    title = "4-way Collages: MNIST, CIFAR-10, Fashion-MNIST and SVHN blocks"
+    licence = "of its parts: MNIST CC BY-SA 3.0, Fashion-MNIST MIT, CIFAR-10 none stated, SVHN non-commercial use"
+    obtain = (
+        "https://github.com/dteney/collages-dataset (4 blocks), or make it from the official files of the four: "
+        "python benchmarks/make_collages.py RAW OUT"
+    )
+    layout = "train-all/{0,1}/*.png and test-{mnist,cifar,fashion,svhn}/{0,1}/*.png"
+    group = "split"
+    markers = tuple(COLLAGE_FOLDERS)
+    folders = (*(f"collages-4blocks-randomOrder{i}-downsampling2" for i in (0, 1)), "collages")
+    published: ClassVar[Mapping[str, int]] = {"source": 51200, **dict.fromkeys(BLOCKS, 10240)}
+    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
+    source_split = "source"
+    target_splits: ClassVar[Mapping[str, str]] = {name: name for name in BLOCKS}
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        images = {(name, y): image_names(folder / name / str(y)) for name in COLLAGE_FOLDERS for y in (0, 1)}
+        empty = [f"{name}/{y}" for (name, y), files in images.items() if not files]
+        if empty:
+            raise FileNotFoundError(f"no images in {folder}: {', '.join(empty)}")
+        paths, labels, splits = zip(
+            *((f"{name}/{y}/{file}", y, COLLAGE_FOLDERS[name]) for (name, y), files in images.items() for file in files)
+        )
+        columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
+        if (folder / "blocks.csv").is_file():  # collages made by benchmarks/make_collages.py know their blocks' classes
+            columns |= _block_classes(folder / "blocks.csv", paths)
+        return ImageList(folder, paths, paths, columns)
+
+
+def _block_classes(path: Path, images: tuple[str, ...]) -> dict[str, np.ndarray]:
+    rows = read_csv(path, ["path", *BLOCKS])
+    number = {name: i for i, name in enumerate(rows["path"])}
+    unknown = next((name for name in images if name not in number), None)
+    if unknown is not None:
+        raise ValueError(f"{path} does not list {unknown}; make the collages again")
+    order = [number[name] for name in images]
+    return {block: as_int(path, block, rows[block], np.int8)[order] for block in BLOCKS}
+
+
+class Camelyon17(DataSet):
+    """Source: three hospitals. Targets: held-out patches of those, and a hospital never seen (Bandi et al., 2018)."""
+
+    name = "camelyon17"
+    title = "Camelyon17-WILDS: tumour tissue, shift between hospitals"
+    licence = "CC0 1.0"
+    obtain = "pip install wilds, then get_dataset('camelyon17', download=True, root_dir=ROOT)"
+    layout = "metadata.csv (patient, node, x_coord, y_coord, tumor, slide, center, split) and patches/patient_*/"
+    group = "center"
+    markers, folders = ("metadata.csv",), ("camelyon17_v1.0",)
+    published: ClassVar[Mapping[str, int]] = {"train": 302436, "id_val": 33560, "val": 34904, "test": 85054}
+    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
+    target_splits: ClassVar[Mapping[str, str]] = {"id-test": "id_val", "ood-test": "test"}
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        path = folder / "metadata.csv"
+        rows = read_csv(path, ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"])
+        patients = [patient.zfill(3) for patient in rows["patient"]]  # a spreadsheet turns 004 into 4
+        paths = tuple(
+            f"patches/patient_{p}_node_{n}/patch_patient_{p}_node_{n}_x_{x}_y_{y}.png"
+            for p, n, x, y in zip(patients, rows["node"], rows["x_coord"], rows["y_coord"])
+        )
+        center = as_int(path, "center", rows["center"], np.int8)
+        # the file marks train (0) and held-out (1) patches; as in WILDS, hospitals 1 and 2 are set apart all the same
+        split = np.where(as_int(path, "split", rows["split"]) == 0, "train", "id_val")
+        split = np.where(center == 1, "val", np.where(center == 2, "test", split))
+        y, slide = as_int(path, "tumor", rows["tumor"], np.int8), as_int(path, "slide", rows["slide"], np.int16)
+        return ImageList(folder, paths, paths, {"y": y, "center": center, "slide": slide, "split": split})
+
+
+class Living17(DataSet):
+    """Source: training images of the source subclasses. Target: validation images of the target subclasses.
+
+    Santurkar, Tsipras and Madry, BREEDS, ICLR 2021. Subclasses as published: of every superclass,
+    `numpy.random.RandomState(2)` picks four ImageNet classes; two are source, two are target.
+    """
+
+    name = "living17"
+    title = "Living17: 17 animal kinds, unseen subclasses in the target"
+    licence = "ImageNet terms of access: non-commercial research and education"
+    obtain = "https://image-net.org, ILSVRC2012 (train and validation images, sorted into one folder per wnid)"
+    layout = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG for 68 wnids"
+    group = "wnid"
+    markers, folders = ("train", "val"), ("ILSVRC/Data/CLS-LOC", "ILSVRC2012", "imagenet", "ImageNet")
+    published: ClassVar[Mapping[str, int]] = {"id-test": 1700, "ood-test": 1700}
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        subclasses = [
+            (y, name, domain, wnid)
+            for y, (name, halves) in enumerate(LIVING17_CLASSES.items())
+            for domain, wnids in zip(("source", "target"), halves)
+            for wnid in wnids.split()
+        ]
+        rows, absent = [], []
+        for split in ("train", "val"):
+            for y, name, domain, wnid in subclasses:
+                files = image_names(folder / split / wnid)
+                rows += [(f"{split}/{wnid}/{file}", y, name, wnid, domain, split) for file in files]
+                absent += [] if files else [f"{split}/{wnid}"]
+        if absent:
+            raise FileNotFoundError(f"missing or empty in {folder}: {len(absent)} folders: {', '.join(absent)}")
+        paths, y_column, *texts = zip(*rows)
+        columns = {
+            name: np.array(text, dtype=str) for name, text in zip(("superclass", "wnid", "domain", "split"), texts)
+        }
+        return ImageList(folder, paths, paths, {"y": np.array(y_column, dtype=np.int8), **columns})
+
+    def splits(self, columns: Columns) -> dict[str, int]:
+        return {name: len(rows) for name, rows in self.targets(columns).items()}
+
+    def source_rows(self, columns: Columns) -> np.ndarray:
+        return self._rows(columns, "source", "train")
+
+    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
+        return {"id-test": self._rows(columns, "source", "val"), "ood-test": self._rows(columns, "target", "val")}
+
+    def _rows(self, columns: Columns, domain: str, split: str) -> np.ndarray:
+        domains, splits = (require_column(columns, name, self.name) for name in ("domain", "split"))
+        return np.flatnonzero((domains == domain) & (splits == split))
+
+
+class FMoW(DataSet):
+    """Satellite images (Christie et al., CVPR 2018). Source: before 2013. Target of the paper: Africa from 2016 on."""
+
+    name = "fmow"
+    title = "FMoW-WILDS: 62 kinds of land use, shift over years and regions"
+    licence = "FMoW Challenge Public License"
+    obtain = "pip install wilds, then get_dataset('fmow', download=True, root_dir=ROOT)"
+    layout = "rgb_metadata.csv, country_code_mapping.csv and images/rgb_img_<row>.png"
+    group = "region"
+    markers, folders = ("rgb_metadata.csv", "country_code_mapping.csv"), ("fmow_v1.1", "fmow_v1.0")
+    published: ClassVar[Mapping[str, int]] = {
+        "train": 76863, "id_val": 11483, "id_test": 11327, "val": 19915, "test": 22108,
+    }  # fmt: skip
+    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
+
+    def load(self, root: Path) -> ImageList:
+        folder = self.find_folder(root)
+        path = folder / "rgb_metadata.csv"
+        rows = read_csv(path, ["split", "category", "country_code", "timestamp"])
+        for i, stamp in enumerate(rows["timestamp"]):
+            if not stamp[:4].isdigit():
+                raise ValueError(f"timestamp of row {i} in {path} is {stamp!r}; expected e.g. 2015-10-24T08:00:47Z")
+        year = np.array([int(stamp[:4]) for stamp in rows["timestamp"]], dtype=np.int16)
+        split = _fmow_split(np.array(rows["split"], dtype=str), year)
+        # images are numbered by metadata row; sequestered and unused rows count, but are not part of the set
+        keep = np.flatnonzero(split != "unused").tolist()
+        codes = read_csv(folder / "country_code_mapping.csv", ["alpha-3", "region"])
+        region = dict(zip(codes["alpha-3"], codes["region"]))
+        category = [rows["category"][i] for i in keep]
+        unknown = next((name for name in category if name not in FMOW_CATEGORIES), None)
+        if unknown is not None:
+            raise ValueError(f"{path} holds category {unknown!r}, which is not one of the 62 of FMoW")
+        columns = {
+            "y": np.array([FMOW_CATEGORIES.index(name) for name in category], dtype=np.int8),
+            "category": np.array(category, dtype=str),
+            "region": np.array([region.get(rows["country_code"][i]) or "Other" for i in keep], dtype=str),
+            "year": year[keep],
+            "split": split[keep],
+        }
+        paths = tuple(f"images/rgb_img_{i}.png" for i in keep)
+        return ImageList(folder, paths, paths, columns)
+
+    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
+        """`africa` is the paper's target; the other regions, the whole OOD test and the ID test come with it."""
+        test = self.rows_of_split(columns, "test")
+        regions = domain_targets(require_column(columns, "region", self.name), test) if len(test) else {}
+        by_region = {name.lower(): rows for name, rows in regions.items()}
+        africa = by_region.pop("africa", test[:0])
+        return {"africa": africa, "id-test": self.rows_of_split(columns, "id_test"), "ood-test": test, **by_region}
+
+
+def _fmow_split(split: np.ndarray, year: np.ndarray) -> np.ndarray:
+    """WILDS 'time_after_2016': the release's own split crossed with the year; what fits neither is not used."""
+    early, late = year < 2013, year >= 2016
+    cases = {
+        "train": (split == "train") & early,
+        "id_val": (split == "val") & early,
+        "id_test": (split == "test") & early,
+        "val": (split == "val") & ~early & ~late,
+        "test": (split == "test") & late,
+    }
+    return np.select(list(cases.values()), list(cases), default="unused")

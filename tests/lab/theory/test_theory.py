@@ -1,0 +1,227 @@
+"""The paper's quantities: laws on any basis, its findings on shifted Gaussians, and Theorem 1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from pro2 import Projection
+from pro2.estimators.moments import SourceMoments
+from pro2.lab import theory
+from pro2.lab.datasets.shog import make_shog
+from pro2.lab.theory.bounds import mean_log_loss
+from pro2.linalg.logistic import fit_logistic
+
+
+@pytest.fixture(scope="module")
+def shog():
+    return make_shog(random_state=0)
+
+
+@pytest.fixture(scope="module")
+def rows(shog):
+    return ranked(shog.moments(), 20)
+
+
+def ranked(moments, n, ridge=0.0):
+    return Projection(n, scale=None, ridge=ridge).fit_moments(moments).components_
+
+
+def random_rows(seed=3, width=20):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((width, width)))[0].T
+
+
+@pytest.fixture(scope="module")
+def curves(shog, rows):
+    out = {}
+    for target in shog.targets:
+        pool, test = shog.sample(target, 4096, 1), shog.sample(target, 4000, 2)
+        out[target] = theory.adaptation_curves(
+            rows, *pool, *test, n_features=(1, 4, 20), n_shots=(4, 32, 1024), l2=1e-3, random_state=0
+        )
+    return out
+
+
+class TestNullspaceNorm:
+    def test_is_the_norm_of_the_residual_projection_and_falls_to_zero(self):
+        Q, w = random_rows(), np.random.default_rng(0).standard_normal((4, 20))
+        curve = theory.nullspace_norm(Q, w)
+        assert curve.shape == (4, 20)
+        P = Q[:7].T @ Q[:7]
+        assert curve[:, 6] == pytest.approx(np.linalg.norm(w - w @ P, axis=1) / np.linalg.norm(w, axis=1), abs=1e-12)
+        assert np.all(np.diff(curve, axis=1) <= 1e-12)
+        assert curve[:, -1].max() < 1e-10
+        assert np.allclose(theory.nullspace_norm(Q, 1e-6 * w), curve)
+
+    def test_only_spans_matter_and_a_repeated_feature_adds_nothing(self):
+        Q, rng = random_rows(), np.random.default_rng(1)
+        mix, w = np.tril(rng.standard_normal((20, 20))) + 3 * np.eye(20), rng.standard_normal(20)
+        assert np.allclose(theory.nullspace_norm(mix @ Q, w), theory.nullspace_norm(Q, w), atol=1e-9)
+        curve = theory.nullspace_norm(np.stack([Q[0], 2 * Q[0], Q[1]]), w)
+        assert curve[1] == pytest.approx(curve[0])
+        assert curve[2] < curve[1]
+
+    def test_random_basis_falls_like_the_lemma(self):
+        w = np.random.default_rng(0).standard_normal(20)
+        squares = [theory.nullspace_norm(random_rows(seed), w) ** 2 for seed in range(200)]
+        assert np.allclose(np.mean(squares, axis=0), 1 - np.arange(1, 21) / 20, atol=0.03)
+
+    def test_figure_of_the_paper(self, shog, rows):
+        curve = {t: theory.nullspace_norm(rows, shog.head(t)[0]) for t in shog.targets}
+        assert curve["id"].max() < 1e-6
+        assert curve["near"][0] > 0.3, "one feature is not enough near"
+        assert curve["near"][3] < 0.25 < 0.75 < curve["far"][3], "a few are near, and not far"
+        assert np.all(curve["far"][:15] >= curve["near"][:15])
+        assert np.all(curve["near"][:15] < theory.nullspace_norm(random_rows(), shog.head("near")[0])[:15])
+
+    @pytest.mark.parametrize(
+        ("components", "heads", "message"),
+        [(np.eye(3), np.zeros(3), "zero vector"), (np.eye(3), np.ones(4), r"components must be \(d, D\)")],
+    )
+    def test_mistakes_are_named(self, components, heads, message):
+        with pytest.raises(ValueError, match=message):
+            theory.nullspace_norm(components, heads)
+
+
+class TestAdaptationCurves:
+    def test_bias_and_variance_add_up_and_trade_off(self, curves):
+        far = curves["far"]
+        assert far.error.shape == far.stderr.shape == (3, 3)
+        assert np.allclose(far.bias[:, None] + far.variance, far.error)
+        assert np.all(far.variance[:, -1] == 0)
+        assert np.all(np.diff(far.bias) < 0)
+        assert np.all(np.diff(far.variance[:, 0]) > 0)
+
+    def test_bias_and_the_best_number_of_features_grow_with_the_shift(self, curves):
+        assert curves["id"].bias[0] < 0.03
+        assert curves["far"].bias[0] > max(0.3, curves["near"].bias[0])
+        assert curves["near"].bias[0] > curves["id"].bias[0]
+        few = {t: int(np.argmin(c.error[:, 0])) for t, c in curves.items()}
+        assert 0 == few["id"] <= few["near"] <= few["far"]
+        assert few["far"] > 0
+
+    def test_three_string_classes_and_too_many_shots(self):
+        rng = np.random.default_rng(0)
+        y = np.repeat(["a", "b", "c"], 60)
+        X = 4 * np.eye(5)[np.repeat([0, 1, 2], 60)] + rng.standard_normal((180, 5))
+        halves = X[::2], y[::2], X[1::2], y[1::2]
+        c = theory.adaptation_curves(np.eye(5), *halves, n_features=(1, 3), n_shots=(2, 20), n_draws=3, random_state=0)
+        assert c.bias[1] < 0.1 < c.bias[0]
+        with pytest.raises(ValueError, match=r"n_shots must lie in 1\.\.30"):
+            theory.adaptation_curves(np.eye(5), *halves, n_features=(1,), n_shots=(31,))
+
+
+class TestShift:
+    def test_bound_has_its_ends_and_its_best_d_grows_with_shift_and_rows(self):
+        assert theory.shift_bound(20, 5, 20, kl=3.0) == pytest.approx(2.0)
+        assert theory.shift_bound(0, 5, 20, kl=3.0) == pytest.approx(3.0)
+        d = np.arange(1, 21)
+        best = {(kl, M): int(d[np.argmin(theory.shift_bound(d, M, 20, kl))])
+                for kl, M in ((0.0, 16), (0.1, 16), (1.0, 16), (50.0, 16), (0.3, 4), (0.3, 4000))}  # fmt: skip
+        assert best[0.0, 16] == 1
+        assert best[0.1, 16] <= best[1.0, 16] <= best[50.0, 16]
+        assert best[0.3, 4] <= best[0.3, 4000]
+
+    def test_severity_is_the_exact_divergence_of_large_samples(self, shog):
+        source = SourceMoments.from_arrays(*shog.sample("source", 20_000, 0))
+        for target in shog.targets:
+            found = theory.moments_severity(source, SourceMoments.from_arrays(*shog.sample(target, 20_000, 1)), 1e-6)
+            assert found == pytest.approx(shog.kl(target), rel=0.05, abs=0.1)
+        assert theory.moments_severity(source, source) == pytest.approx(0.0, abs=1e-9)
+
+    def test_severity_counts_a_shift_of_the_labels(self):
+        rng = np.random.default_rng(0)
+        X, y = rng.standard_normal((400, 3)), np.arange(400) % 2
+        at = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]]
+        both = (SourceMoments.from_arrays(X, y), SourceMoments.from_arrays(X[at], y[at]))
+        assert theory.moments_severity(*both) > 0.1
+        with pytest.raises(ValueError, match="shrinkage"):
+            theory.moments_severity(*both, 0.0)
+        with pytest.raises(ValueError, match=r"no row of the classes \[1\]"):
+            theory.moments_severity(both[0], SourceMoments.from_arrays(X[:1], y[:1], classes=both[0].classes))
+
+
+def labelled_rows(n=60, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    return rng.standard_normal((n, d)) + 0.8 * (2 * y - 1)[:, None] * np.linspace(1, 0, d), y
+
+
+class TestTheorem:
+    @pytest.mark.parametrize("radius", [0.1, 1.0, 50.0])
+    def test_no_head_on_the_ball_is_better(self, radius):
+        Z, y = labelled_rows()
+        w = theory.norm_bounded_probe(Z, y, radius)
+        assert np.linalg.norm(w) <= radius * (1 + 1e-9)
+        theirs = minimize(
+            lambda v: float(mean_log_loss(Z, y, v)), 0.1 * w, method="SLSQP",
+            constraints={"type": "ineq", "fun": lambda v: radius**2 - v @ v}, options={"ftol": 1e-12, "maxiter": 500},
+        )  # fmt: skip
+        assert float(mean_log_loss(Z, y, w)) <= theirs.fun + 1e-7
+        assert np.allclose(w, theirs.x, atol=2e-3 * radius)
+
+    def test_a_batch_equals_single_fits_and_separable_rows_end_on_the_ball(self):
+        parts = [labelled_rows(seed=s) for s in range(3)]
+        together = theory.norm_bounded_probe(np.stack([Z for Z, _ in parts]), np.stack([y for _, y in parts]))
+        for w, part in zip(together, parts):
+            assert np.allclose(w, theory.norm_bounded_probe(*part), atol=1e-5)
+        assert np.allclose(theory.norm_bounded_probe(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([1, 0])), [1.0, 0.0])
+
+    def test_parts_of_the_bound_are_those_of_the_theorem(self):
+        few, many = (theory.risk_bound(0.3, 4.0, 2.0, n) for n in (10, 1000))
+        assert few.bias == many.bias == pytest.approx(4.0 * 0.3)
+        by_hand = 2 * 2.0 / math.sqrt(10) + 2 * math.log1p(math.exp(4.0)) * math.sqrt(math.log(2 / 0.05) / 20)
+        assert few.variance == pytest.approx(by_hand) == pytest.approx(10 * many.variance)
+        assert few.total == few.bias + few.variance
+        assert theory.risk_bound(0.3, 4.0, 3.0, 10).variance > few.variance, "more features, more variance"
+        assert theory.risk_bound(0.3, 4.0, 2.0, 10, delta=0.5, loss_bound=1.0).variance < few.variance
+
+    @pytest.mark.parametrize("target", ["id", "near", "far"])
+    def test_the_risk_stays_below_the_bound(self, target, shog, rows):
+        X, y = shog.sample(target, 4000, 0)
+        best = theory.norm_bounded_probe(X, y)
+        least = float(mean_log_loss(X, y, best))
+        missed = theory.nullspace_norm(rows, best) * np.linalg.norm(best)
+        for d in (1, 5, 20):
+            Z = X @ rows[:d].T
+            radius, projected = (float(np.linalg.norm(part, axis=1).max()) for part in (X, Z))
+            for n in (8, 128):
+                draws = [np.random.default_rng(s).permutation(len(y))[:n] for s in range(10)]
+                risk = [float(mean_log_loss(Z, y, theory.norm_bounded_probe(Z[at], y[at]))) - least for at in draws]
+                assert max(risk) <= theory.risk_bound(float(missed[d - 1]), radius, projected, n).total
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 5, delta=0.0), "delta must lie"),
+            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 0), "n_target must be"),
+            (lambda: theory.shift_bound(21, 4, 20, 1.0), "n_features"),
+            (lambda: theory.shift_bound(1, 0, 20, 1.0), "n_target"),
+            (lambda: theory.shift_bound(1, 4, 20, -1.0), "kl"),
+        ],
+    )
+    def test_mistakes_are_named(self, call, message):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.real_data
+def test_waterbirds_features_capture_shortcut_and_robust_early(real_data):
+    with np.load(real_data / "waterbirds.npz") as f:
+        X, y, place, split = f["embeddings"].astype(np.float32), f["y"], f["place"], f["split"]
+    X = X / (X[split == 0].std(axis=0) + 1e-6)
+    source, target = split == 0, np.flatnonzero(split == 2)[::3]
+    rows = ranked(SourceMoments.from_arrays(X[source], y[source]), 64, ridge=1.0)
+    blind = random_rows(0, X.shape[1])[:64]
+    # heads of the rows where the background goes with the bird, and of those where it does not (the paper's appendix)
+    parts = {"shortcut": target[y[target] == place[target]], "robust": target[y[target] != place[target]]}
+    heads = {name: fit_logistic(X[at] - X[at].mean(axis=0), y[at], 0.1).coef for name, at in parts.items()}
+    ours, theirs = (
+        {name: 1 - theory.nullspace_norm(basis, head) ** 2 for name, head in heads.items()} for basis in (rows, blind)
+    )
+    assert np.all(ours["shortcut"] > ours["robust"]), "the shortcut is found first"
+    for name in heads:
+        assert np.all(ours[name][15:] > 2 * theirs[name][15:]), f"{name} emerges early, unlike in a random basis"
