@@ -90,7 +90,8 @@ def _probe(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
 
 def _bank(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
     ids = None if source.X is None or not np.shape(source.y) else np.arange(len(source.y)) % 2
-    bank = pro2.ProbeBank(**params(rng, "l2", "n_features")).fit(source.X, source.y, target=ids)
+    model = _source_model(rng, source).set_params(l2="auto", n_features="auto")
+    bank = pro2.ProbeBank(model).fit(source.X, source.y, target=ids)
     return [("probabilities", bank.predict_proba(source.X, target=ids))]
 
 

@@ -28,7 +28,7 @@ def modules_with_examples() -> list[str]:
 def restored_registries() -> Iterator[None]:
     """Examples may register a data set or a backbone; other tests must not see it."""
     from pro2.embed import registry as backbones
-    from pro2.lab.datasets import registry as datasets
+    from pro2.lab import datasets
 
     before = dict(backbones._REGISTERED), dict(datasets._MAKERS)
     yield
@@ -108,9 +108,13 @@ def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
 
 def test_labels_that_suggest_chose_are_said_to_be_chosen() -> None:
     """Else `adapt` would take them for a sample, and claim an accuracy that they cannot show."""
-    from pro2.cli.journey import _COMMANDS
+    import typer.main
 
-    lines = [*shell_commands(), *(line for examples in _COMMANDS.values() for line in examples)]
+    from pro2.cli.main import app
+
+    helps = [command.help or "" for command in typer.main.get_command(app).commands.values()]
+    examples = [line.strip() for text in helps for line in text.splitlines() if line.strip().startswith("pro2 ")]
+    lines = [*shell_commands(), *examples]
     adapts = [line for line in lines if line.split()[1] == "adapt" and "--labels next.csv" in line]
     assert len(adapts) >= 5
     assert all("--label-sampling suggested" in line for line in adapts)
@@ -129,8 +133,7 @@ class TestContributing:
         return self.data_set, self.backbone, self.baseline
 
     def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
-        from pro2.lab.datasets import base, load_dataset, register_dataset, source_rows, targets
-        from pro2.tables import shifts
+        from pro2.lab.datasets import base, load_dataset, register_dataset, shifts, source_rows, targets
 
         names = {**vars(base), **vars(shifts), "np": np, "__name__": "mine"}
         exec(self.data_set, names)

@@ -22,11 +22,7 @@ ONCE_BROKEN = [
     ("Projection.fit_moments", 1069, 0),
     ("Probe.fit", 1219, 0),
     ("Probe.fit", 1598, 0),
-    ("baseline afr", 48, 0),
     ("baseline ridge", 21, 0),
-    ("baseline class-mean", 109, 0),
-    ("baseline class-mean", 187, 0),
-    ("baseline lp++", 63, 0),
     ("Projection.fit_moments", 378, 1),
 ]
 

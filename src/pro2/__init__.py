@@ -17,7 +17,7 @@ _ROOMS = {
     "ProjectAndProbe": "pro2.estimators",
     "Projection": "pro2.estimators",
     "MultiLabelProjectAndProbe": "pro2.estimators.multilabel",
-    "PriorFamily": "pro2.linalg.family",
+    "PriorFamily": "pro2.linalg.prior",
     "Probe": "pro2.estimators",
     "ProbeBank": "pro2.estimators.bank",
     "load": "pro2.estimators.files",

@@ -1,7 +1,4 @@
-"""Where work can run: the cores of this machine, and the few lines that hand it to Ray.
-
-Below all rooms, because moments, embeddings and sweeps reach a cluster alike. Ray is imported on first use.
-"""
+"""Where work can run: the cores of this machine, and a Ray cluster, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -30,36 +27,30 @@ def join(address: str | None = None) -> Any:
 
 @contextlib.contextmanager
 def quiet(ray: Any) -> Iterator[None]:
-    """Our own progress is enough; Ray's warnings and errors still come through."""
+    """Our own progress display is enough; Ray's warnings and errors still come through."""
     context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
-    bars, level = context.enable_progress_bars, logger.level
+    before = context.enable_progress_bars, logger.level
     context.enable_progress_bars = False
     logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        context.enable_progress_bars = bars
-        logger.setLevel(level)
+        context.enable_progress_bars = before[0]
+        logger.setLevel(before[1])
 
 
 @contextlib.contextmanager
 def failures(ray: Any, advice: str) -> Iterator[None]:
-    """What a cluster throws becomes one sentence; an error of our own on a worker is raised as itself."""
+    """Turn what a cluster raises into one sentence; an error of our own on a worker is raised as itself."""
     try:
         yield
     except ray.exceptions.RayError as error:
-        told = _told(error)
+        causes: list[BaseException] = [error]
+        while causes[-1].__cause__ is not None:
+            causes.append(causes[-1].__cause__)
+        text = "\n".join(str(cause).strip() or type(cause).__name__ for cause in causes)
         # what a task raised travels as text, its traceback around it
-        ours = re.search(r"^(ValueError|TypeError): (.+)$", told, re.MULTILINE)
+        ours = re.search(r"^(ValueError|TypeError): (.+)$", text, re.MULTILINE)
         if ours:
-            raise {"ValueError": ValueError, "TypeError": TypeError}[ours[1]](ours[2]) from error
-        raise OSError(f"the Ray cluster failed: {told.splitlines()[-1]}; {advice}") from error
-
-
-def _told(error: BaseException | None) -> str:
-    """What the error and its causes say, the innermost last."""
-    texts = []
-    while error is not None:
-        texts.append(str(error).strip() or type(error).__name__)
-        error = error.__cause__
-    return "\n".join(texts)
+            raise (ValueError if ours[1] == "ValueError" else TypeError)(ours[2]) from error
+        raise OSError(f"the Ray cluster failed: {text.splitlines()[-1]}; {advice}") from error

@@ -1,4 +1,4 @@
-"""The adapted classifier as one affine map and a softmax, for machines that know nothing of this package.
+"""The adapted classifier as one affine map and a softmax, for machines without this package.
 
 logits = X @ weight.T + bias with weight (K, D) and bias (K,); two classes have the logits (0, f).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -18,13 +18,13 @@ import numpy as np
 from pro2.atomic import atomic_write
 from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
 from pro2.extras import imported
-from pro2.linalg.moments import host
+from pro2.linalg.arrays import to_numpy
 
 FORMATS = ("onnx", "safetensors", "torch")
 EXPORT_KEY = "pro2.export"
-UNIT_ROWS = "rows of length one"  # what the layer takes, if not raw embeddings
+UNIT_ROWS = "rows of length one"  # the input of the layer, where that is not raw embeddings
 OPSET = 18
-_IR_VERSION = 8  # the oldest that has this opset: older runtimes can read the file
+_IR_VERSION = 8  # the oldest with this opset: older runtimes can read the file
 
 
 def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -33,9 +33,9 @@ def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
 
     if _has_labels(classifier):
         heads = classifier.estimators_
-        return np.concatenate([each.coef_ for each in heads]), np.concatenate([each.intercept_ for each in heads])
+        return np.concatenate([head.coef_ for head in heads]), np.concatenate([head.intercept_ for head in heads])
     check_is_fitted(classifier, "coef_")
-    weight, bias = (np.asarray(host(part), dtype=np.float64) for part in (classifier.coef_, classifier.intercept_))
+    weight, bias = (np.asarray(to_numpy(part), dtype=np.float64) for part in (classifier.coef_, classifier.intercept_))
     if len(classifier.classes_) == 2:
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
     return weight, bias
@@ -77,16 +77,20 @@ def export(
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if backbone is not None and format != "onnx":
         raise ValueError("backbone goes with format='onnx': the other formats hold the head alone.")
-    writers: dict[str, Callable[[IO[bytes]], object]] = {
-        "onnx": lambda file: _write_onnx(classifier, file, None if backbone is None else Path(backbone)),
-        "safetensors": lambda file: file.write(pack(_single_precision(classifier), {EXPORT_KEY: _facts(classifier)})),
-        "torch": lambda file: _write_torch(classifier, file),
-    }
-    return atomic_write(Path(path), writers[format], force)
+
+    def fill(file: IO[bytes]) -> None:
+        if format == "onnx":
+            file.write(_onnx_bytes(classifier, None if backbone is None else Path(backbone)))
+        elif format == "safetensors":
+            file.write(pack(_single_precision(classifier), {EXPORT_KEY: _metadata(classifier)}))
+        else:
+            _write_torch(classifier, file)
+
+    return atomic_write(Path(path), fill, force)
 
 
 def is_export(path: Path) -> bool:
-    """Whether the file says that `export` wrote it; of safetensors files alone."""
+    """Whether the metadata of a safetensors file say that `export` wrote it."""
     try:
         return path.is_file() and EXPORT_KEY in read_metadata(path)
     except FormatError:
@@ -94,34 +98,25 @@ def is_export(path: Path) -> bool:
 
 
 def describe_export(path: Path) -> dict[str, Any]:
-    """What an exported file says about itself; of PyTorch's only whether it is intact."""
-    if path.suffix == ".pt":
-        return _describe_torch(path)
+    """The metadata of an exported file; of a PyTorch file only whether it is intact."""
     try:
+        if path.suffix == ".pt":  # it holds a pickle, which is not opened: only checksums of the archive are compared
+            with zipfile.ZipFile(path) as archive:
+                if (damaged := archive.testzip()) is not None:
+                    raise ValueError(f"{damaged} does not match its checksum")
+            return {"format": "PyTorch state dict for torch.nn.Linear", "bytes": path.stat().st_size, "intact": True}
         if path.suffix == ".onnx":
-            found = {each.key: each.value for each in _load_onnx(path).metadata_props}
+            metadata = {prop.key: prop.value for prop in _load_onnx(path).metadata_props}
         else:
-            found = read_metadata(path)
-        facts = json.loads(found[EXPORT_KEY])
-    except (ValueError, KeyError) as error:
+            metadata = read_metadata(path)
+        found = json.loads(metadata[EXPORT_KEY])
+    except (ValueError, KeyError, zipfile.BadZipFile, OSError, RuntimeError, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
-    return facts if isinstance(facts, dict) else {}
-
-
-def _describe_torch(path: Path) -> dict[str, Any]:
-    """PyTorch's files hold a pickle, which is not opened here: only the checksums of the archive are compared."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} is not a file that `pro2 export` wrote, or is damaged ({error})") from error
-    if damaged is not None:
-        raise ValueError(f"{path} is damaged ({damaged} does not match its checksum); export it again")
-    return {"format": "PyTorch state dict for torch.nn.Linear", "bytes": path.stat().st_size, "intact": True}
+    return found if isinstance(found, dict) else {}
 
 
 class Head(NamedTuple):
-    """A linear layer from a file: weight (K, D), bias (K,), and what the file says about it."""
+    """A linear layer from a file: weight (K, D), bias (K,), its classes if known, and whether rows have length one."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -139,22 +134,22 @@ def read_head(path: Path) -> Head:
     if not path.is_file():
         raise FileNotFoundError(f"no file of a head at {path}")
     if is_model_file(path):
-        found = load(path)
-        if not hasattr(found, "unit_rows_"):
-            raise ValueError(f"{path} holds a {type(found).__name__}, not one head")
-        return Head(*affine_map(found), found.classes_.tolist(), found.unit_rows_)
+        model = load(path)
+        if not hasattr(model, "unit_rows_"):
+            raise ValueError(f"{path} holds a {type(model).__name__}, not one head")
+        return Head(*affine_map(model), model.classes_.tolist(), model.unit_rows_)
     try:
         metadata, tensors = unpack(path.read_bytes())
-        facts = parse_json(metadata.get(EXPORT_KEY, "{}"), "description")
+        described = parse_json(metadata.get(EXPORT_KEY, "{}"), "description")
     except FormatError as error:
         raise ValueError(f"{path} is not a readable safetensors file ({error})") from error
-    if "labels" in facts:
-        raise ValueError(f"{path} has {len(facts['labels'])} yes-or-no labels, not the classes of one head")
-    return Head(*_layer(tensors, path), facts.get("classes"), facts.get("input") == UNIT_ROWS)
+    if "labels" in described:
+        raise ValueError(f"{path} has {len(described['labels'])} yes-or-no labels, not the classes of one head")
+    return Head(*_layer(tensors, path), described.get("classes"), described.get("input") == UNIT_ROWS)
 
 
 def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
-    names = [name for name, each in tensors.items() if name.split(".")[-1] == "weight" and each.ndim == 2]
+    names = [name for name, array in tensors.items() if name.split(".")[-1] == "weight" and array.ndim == 2]
     if len(names) != 1:
         raise ValueError(f"{path} has {len(names)} matrices called weight ({', '.join(tensors)[:200]}); a head has one")
     weight = tensors[names[0]].astype(np.float64)
@@ -164,40 +159,43 @@ def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, n
     return weight, bias
 
 
-def _facts(classifier: Any) -> str:
+def _metadata(classifier: Any) -> str:
     import pro2
 
     names = "labels" if _has_labels(classifier) else "classes"
-    facts = {
+    metadata = {
         names: getattr(classifier, f"{names}_").tolist(),
         "n_features_in": int(classifier.n_features_in_),
-        "input": UNIT_ROWS if _takes_units(classifier) else "raw embeddings",
+        "input": UNIT_ROWS if _takes_unit_rows(classifier) else "raw embeddings",
         "pro2_version": pro2.__version__,
         "provenance": dict(classifier.provenance),
     }
-    return json.dumps(facts, sort_keys=True)
+    return json.dumps(metadata, sort_keys=True)
 
 
-def _takes_units(classifier: Any) -> bool:
+def _takes_unit_rows(classifier: Any) -> bool:
     return bool(getattr(classifier, "unit_rows_", False))  # several labels are always on raw rows
 
 
 def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
-    parts = dict(zip(("weight", "bias"), affine_map(classifier)))
-    largest = max(float(np.abs(part).max()) for part in parts.values())
+    layer = dict(zip(("weight", "bias"), affine_map(classifier)))
+    largest = max(float(np.abs(array).max()) for array in layer.values())
     if largest > float(np.finfo(np.float32).max):
         raise ValueError(f"classifier has coefficients up to {largest:.0e}, which float32 does not hold: use onnx.")
-    return {name: part.astype(np.float32) for name, part in parts.items()}
+    return {name: array.astype(np.float32) for name, array in layer.items()}
 
 
 def _write_torch(classifier: Any, file: IO[bytes]) -> None:
     torch = imported("torch", "The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors")
-    if _takes_units(classifier):
+    if _takes_unit_rows(classifier):
         raise ValueError(
             "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
             "safetensors and divide each embedding by its length before the layer."
         )
-    torch.save({name: torch.from_numpy(part) for name, part in _single_precision(classifier).items()}, file)
+    torch.save({name: torch.from_numpy(array) for name, array in _single_precision(classifier).items()}, file)
+
+
+# ---- ONNX
 
 
 def _import_onnx() -> Any:
@@ -212,12 +210,12 @@ def _load_onnx(path: Path) -> Any:
         raise ValueError(f"{path} is not a readable ONNX file ({' '.join(str(error).split())[:200]})") from error
 
 
-def _write_onnx(classifier: Any, file: IO[bytes], backbone: Path | None) -> None:
+def _onnx_bytes(classifier: Any, backbone: Path | None) -> bytes:
     onnx = _import_onnx()
     model = head_graph(classifier) if backbone is None else _attached(classifier, backbone)
-    onnx.helper.set_model_props(model, {EXPORT_KEY: _facts(classifier)})
+    onnx.helper.set_model_props(model, {EXPORT_KEY: _metadata(classifier)})
     onnx.checker.check_model(model)
-    file.write(model.SerializeToString())
+    return bytes(model.SerializeToString())
 
 
 def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSION) -> Any:
@@ -225,90 +223,73 @@ def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSIO
     onnx = _import_onnx()
     make, kind = onnx.helper, onnx.TensorProto
     weight, bias = affine_map(classifier)
-    # Products in float64: raw embeddings have large means that cancel against the bias.
-    constants = [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(bias, "bias")]
-    nodes = [make.make_node("Cast", ["embedding"], ["wide"], to=kind.DOUBLE)]
-    wide = "wide"
-    if _takes_units(classifier):
-        smallest, axis = np.array(np.finfo(np.float64).tiny), np.array([1])
-        constants += [onnx.numpy_helper.from_array(smallest, "tiny"), onnx.numpy_helper.from_array(axis, "axis")]
-        nodes += _unit_nodes(make)
-        wide = "unit"
-    nodes.append(make.make_node("Gemm", [wide, "weight", "bias"], ["logits"], transB=1))
-    answer, more, label = _yes_or_no() if _has_labels(classifier) else _one_class(classifier.classes_)
     K, D = weight.shape
+    constants: dict[str, Any] = {"weight": weight, "bias": bias}
+    # Products in float64: raw embeddings have large means that cancel against the bias.
+    nodes: list[tuple[str, str, str, dict[str, Any]]] = [("Cast", "embedding", "wide", {"to": kind.DOUBLE})]
+    if unit := _takes_unit_rows(classifier):  # rows are divided by their length; zero rows stay zero
+        constants |= {"tiny": np.array(np.finfo(np.float64).tiny), "axis": np.array([1])}
+        nodes += [
+            ("Mul", "wide wide", "square", {}),
+            ("ReduceSum", "square axis", "sum", {"keepdims": 1}),
+            ("Sqrt", "sum", "length", {}),
+            ("Max", "length tiny", "divisor", {}),
+            ("Div", "wide divisor", "unit", {}),
+        ]
+    nodes.append(("Gemm", f"{'unit' if unit else 'wide'} weight bias", "logits", {"transB": 1}))
+    if _has_labels(classifier):
+        label_type, label_shape = kind.INT64, ["n", K]
+        constants["zero"] = np.array(0.0)
+        nodes += [
+            ("Sigmoid", "logits", "scores", {}),
+            ("Greater", "logits zero", "yes", {}),
+            ("Cast", "yes", "label", {"to": kind.INT64}),
+        ]
+    else:
+        constants["labels"] = _label_tensor(classifier.classes_)
+        label_type, label_shape = constants["labels"].data_type, ["n"]
+        nodes += [
+            ("Softmax", "logits", "scores", {"axis": 1}),
+            ("ArgMax", "logits", "code", {"axis": 1, "keepdims": 0}),
+            ("Gather", "labels code", "label", {"axis": 0}),
+        ]
+    nodes.append(("Cast", "scores", "probabilities", {"to": kind.FLOAT}))
     graph = make.make_graph(
-        [*nodes, *answer],
+        [make.make_node(operator, inputs.split(), [output], **more) for operator, inputs, output, more in nodes],
         "pro2",
         [make.make_tensor_value_info("embedding", kind.FLOAT, ["n", D])],
         [
             make.make_tensor_value_info("probabilities", kind.FLOAT, ["n", K]),
-            make.make_tensor_value_info("label", label, ["n", K] if _has_labels(classifier) else ["n"]),
+            make.make_tensor_value_info("label", label_type, label_shape),
         ],
-        [*constants, more],
+        [
+            onnx.numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
+            for name, value in constants.items()
+        ],
     )
     opsets = [make.make_opsetid("", opset)]
     return make.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="pro2")
 
 
-def _one_class(classes: np.ndarray) -> tuple[list[Any], Any, int]:
-    """From logits to the probabilities of K classes and the most probable one: nodes, a constant, the label's type."""
-    onnx = _import_onnx()
-    node, (labels, label_type) = onnx.helper.make_node, _label_tensor(classes)
-    nodes = [
-        node("Softmax", ["logits"], ["softmax"], axis=1),
-        node("Cast", ["softmax"], ["probabilities"], to=onnx.TensorProto.FLOAT),
-        node("ArgMax", ["logits"], ["code"], axis=1, keepdims=0),
-        node("Gather", ["labels", "code"], ["label"], axis=0),
-    ]
-    return nodes, labels, label_type
-
-
-def _yes_or_no() -> tuple[list[Any], Any, int]:
-    """The same for labels that are each yes or no: the probability of yes, and 1 where the logit is above 0."""
-    onnx = _import_onnx()
-    node, kind = onnx.helper.make_node, onnx.TensorProto
-    nodes = [
-        node("Sigmoid", ["logits"], ["sigmoid"]),
-        node("Cast", ["sigmoid"], ["probabilities"], to=kind.FLOAT),
-        node("Greater", ["logits", "zero"], ["yes"]),
-        node("Cast", ["yes"], ["label"], to=kind.INT64),
-    ]
-    return nodes, onnx.numpy_helper.from_array(np.array(0.0), "zero"), kind.INT64
-
-
-def _unit_nodes(make: Any) -> list[Any]:
-    """Rows divided by their length; zero rows stay zero."""
-    return [
-        make.make_node("Mul", ["wide", "wide"], ["square"]),
-        make.make_node("ReduceSum", ["square", "axis"], ["sum"], keepdims=1),
-        make.make_node("Sqrt", ["sum"], ["length"]),
-        make.make_node("Max", ["length", "tiny"], ["divisor"]),
-        make.make_node("Div", ["wide", "divisor"], ["unit"]),
-    ]
-
-
-def _label_tensor(classes: np.ndarray) -> tuple[Any, int]:
+def _label_tensor(classes: np.ndarray) -> Any:
     """Class labels as a constant of their own type: integers, texts, booleans or floats."""
     onnx = _import_onnx()
     kind, values = onnx.TensorProto, classes.tolist()
     # the order matters: booleans are integers
-    for types, found in ((bool, kind.BOOL), (int, kind.INT64), (int | float, kind.DOUBLE)):
-        if all(isinstance(each, types) for each in values):
-            break
-    else:
-        values, found = [str(each).encode() for each in values], kind.STRING
-    return onnx.helper.make_tensor("labels", found, [len(values)], values), found
+    for types, data_type in ((bool, kind.BOOL), (int, kind.INT64), (int | float, kind.DOUBLE)):
+        if all(isinstance(value, types) for value in values):
+            return onnx.helper.make_tensor("labels", data_type, [len(values)], values)
+    return onnx.helper.make_tensor("labels", kind.STRING, [len(values)], [str(value).encode() for value in values])
 
 
 def _attached(classifier: Any, path: Path) -> Any:
     """One graph from the backbone's input to the class."""
     onnx = _import_onnx()
     body = _load_onnx(path)
-    if len(body.graph.output) != 1:
-        names = ", ".join(each.name for each in body.graph.output)
+    outputs = [output.name for output in body.graph.output]
+    if len(outputs) != 1:
         raise ValueError(
-            f"{path} has {len(body.graph.output)} outputs ({names}); the head needs one, (n, D) embeddings"
+            f"{path} has {len(outputs)} outputs ({', '.join(outputs)}); the head needs one, (n, D) embeddings"
         )
     width = body.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
     if width not in (0, classifier.n_features_in_):
@@ -316,16 +297,12 @@ def _attached(classifier: Any, path: Path) -> Any:
             f"{path} gives embeddings of width {width}, the classifier was fitted on {classifier.n_features_in_}: "
             "use the backbone that embedded the source"
         )
-    opset = next(each.version for each in body.opset_import if each.domain in ("", "ai.onnx"))
+    opset = next(entry.version for entry in body.opset_import if entry.domain in ("", "ai.onnx"))
     head = onnx.compose.add_prefix(head_graph(classifier, opset, body.ir_version), "pro2/")
-    joined = onnx.compose.merge_models(body, head, io_map=[(body.graph.output[0].name, "pro2/embedding")])
-    _rename_outputs(joined, {"pro2/probabilities": "probabilities", "pro2/label": "label"})
-    return joined
-
-
-def _rename_outputs(model: Any, names: dict[str, str]) -> None:
+    model = onnx.compose.merge_models(body, head, io_map=[(outputs[0], "pro2/embedding")])
+    names = {"pro2/probabilities": "probabilities", "pro2/label": "label"}
     for node in model.graph.node:
-        for i, name in enumerate(node.output):
-            node.output[i] = names.get(name, name)
-    for each in model.graph.output:
-        each.name = names.get(each.name, each.name)
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for output in model.graph.output:
+        output.name = names[output.name]
+    return model

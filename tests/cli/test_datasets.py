@@ -74,10 +74,3 @@ def test_an_unknown_name_is_one_line() -> None:
     assert answer.returncode == 1
     assert "did you mean 'waterbirds'" in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-def test_make_collages_says_which_file_is_missing(tmp_path: Path) -> None:
-    answer = run("make-collages", tmp_path, tmp_path / "out")
-    assert isinstance(answer.exception, FileNotFoundError)  # which the command turns into one line
-    assert "train-images-idx3-ubyte" in str(answer.exception)
-    assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 """The demo: laws of its data, and the command as a user runs it (with fewer seeds)."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -45,14 +46,18 @@ def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "Target accuracy" in result.output
     assert "source head" in result.output
+    assert "the paper's Pro2" in result.output
     assert "Next: pro2 fit" in result.output
     page = (tmp_path / "d" / "demo.html").read_text()
     assert page.count("<svg") == 7
-    assert "With 2 labels per class the default is right on" in page
-    assert "$" not in page
+    assert "With 2 labels per class averaged Pro2 is right on" in page
+    assert page.count("the paper&#39;s Pro2") > 5
+    assert page.count(">accuracy (%)</text>") == 7
+    assert page.count('<ul class="legend">') == 2
+    assert not re.search(r"\{\{|<Macro|Undefined", page)
     with (tmp_path / "d" / "collages.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 4 * 3 * 2
+    assert len(rows) == 5 * 4 * 3 * 2
     assert all(0 <= float(r["accuracy"]) <= 1 for r in rows)
 
 
@@ -68,4 +73,14 @@ def test_demo_needs_no_matplotlib_and_speaks_json(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["page"] == str(tmp_path / "demo.html")
-    assert len(told["accuracy"]) == 4 * 4 * 3 * 2
+    assert len(told["accuracy"]) == 5 * 4 * 3 * 2
+
+
+def test_the_base_installation_has_what_the_demo_imports():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.modules.update(pandas=None, matplotlib=None); import pro2.lab.demo, pro2.lab.report.demo_page"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -63,10 +63,10 @@ def same_answers(one: str, other: str, atol: float = 1e-5) -> None:
 def test_moments_of_two_sites_are_the_whole_source(folder: Path) -> None:
     pro("fit", "source.arrow", "-y", "y", "-o", "rows")
     found = pro("fit", "--moments", "a.moments", "b.moments", "-o", "merged")
-    assert (found["made_from"], found["rows"], found["classes"]) == ("moments", 240, ["cat", "dog", "fox"])
+    assert (found["source_kind"], found["rows"], found["classes"]) == ("moments", 240, ["cat", "dog", "fox"])
     same_answers("rows", "merged")
-    assert pro("inspect", "merged")["made_from"] == "moments of 240 source rows"
-    assert pro("inspect", "rows")["made_from"] == "240 source rows"
+    assert pro("inspect", "merged")["source_kind"] == "moments of 240 source rows"
+    assert pro("inspect", "rows")["source_kind"] == "240 source rows"
     assert pro2.load("merged").provenance["source"] == BACKBONE
 
 
@@ -107,9 +107,9 @@ def test_a_head_and_unlabelled_rows(folder: Path, kind: str) -> None:
         assert "--classes" in fails("fit", "--head", "layer", "--unlabeled", "pool.arrow", "-o", "m")
         extra = ["--classes", "cat,dog,fox"]
     found = pro("fit", "--head", "layer", "--unlabeled", "pool.arrow", *extra, "-o", "m")
-    assert (found["made_from"], found["unlabeled"]) == ("head", 240)
+    assert (found["source_kind"], found["unlabeled"]) == ("head", 240)
     same_answers("rows", "m", atol=1e-4)
-    assert pro("inspect", "m")["made_from"] == "a head and 240 unlabelled rows"
+    assert pro("inspect", "m")["source_kind"] == "a head and 240 unlabelled rows"
     pro("adapt", "m", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
     assert pro2.load("adapted").score(table(1).embeddings, table(1).column("y")) > 0.7
 
@@ -118,14 +118,14 @@ def test_a_layer_of_another_width_or_without_one_matrix(folder: Path) -> None:
     save_file({"weight": np.ones((2, 5), "f4")}, "narrow")
     save_file({"a.weight": np.ones((2, 8), "f4"), "b.weight": np.ones((2, 8), "f4")}, "two")
     common = ["--unlabeled", "pool.arrow", "--classes", "a,b", "-o", "m"]
-    assert "width 5" in fails("fit", "--head", "narrow", *common)
+    assert "coef has shape (2, 5), 2 classes and embeddings of width 8" in fails("fit", "--head", "narrow", *common)
     assert "2 matrices called weight" in fails("fit", "--head", "two", *common)
 
 
 def test_names_and_unlabelled_rows_alone(folder: Path) -> None:
     found = pro("fit", "--unlabeled", "pool.arrow", "--classes", "cat, dog,fox", "-o", "m")
-    assert (found["made_from"], found["classes"]) == ("unlabelled rows", ["cat", "dog", "fox"])
-    assert pro("inspect", "m")["made_from"] == "240 unlabelled rows"
+    assert (found["source_kind"], found["classes"]) == ("unlabelled rows", ["cat", "dog", "fox"])
+    assert pro("inspect", "m")["source_kind"] == "240 unlabelled rows"
 
 
 def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
@@ -136,3 +136,17 @@ def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
     few = table(2, 32, 4)
     expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), new_classes="allow")
     np.testing.assert_allclose(pro2.load("adapted").coef_, expected.coef_, atol=1e-8)
+
+
+def test_known_class_shares_are_those_of_python(folder: Path) -> None:
+    pro("fit", "source.arrow", "-y", "y", "-o", "rows")
+    few = table(2, 30)
+    few.save("three.arrow")
+    shares = dict(zip(CLASSES[:3].tolist(), (0.6, 0.3, 0.1)))
+    text = ",".join(f"{name}={share}" for name, share in shares.items())
+    pro("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", text, "-o", "adapted")
+    expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), class_shares=shares)
+    np.testing.assert_allclose(pro2.load("adapted").intercept_, expected.intercept_, atol=1e-8)
+    assert "NAME=NUMBER" in fails("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", "0.5", "-o", "other")
+    one = f"{CLASSES[0]}=1"
+    assert "a share for each" in fails("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", one, "-o", "other")

@@ -1,4 +1,4 @@
-"""`pro2 inspect` knows what the tool writes beside tables and models: sessions, pages, JSON, lists, pictures."""
+"""`pro2 inspect` shows a person what matters first, digests last and nothing twice; `--json` has all of it."""
 
 from __future__ import annotations
 
@@ -9,76 +9,108 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import pro2
 from pro2.cli.main import app
+from pro2.tables.embeddings import EmbeddingTable
+
+PROVENANCE = {"backbone": "toy", "weights_digest": "sha256:0", "layer": "penultimate"}
 
 
-def told(path: Path, status: int = 0) -> dict:
-    done = CliRunner().invoke(app, ["inspect", str(path), "--json"])
-    assert done.exit_code == status, done.output
-    return json.loads(done.stdout)
+def inspect(path: Path) -> str:
+    done = CliRunner().invoke(app, ["inspect", str(path)])
+    assert done.exit_code == 0, done.exception
+    return done.stdout
 
 
-def test_a_labelling_session_is_counted_and_left_alone(tmp_path):
-    pytest.importorskip("starlette")
-    from pro2.label.events import Event
-    from pro2.label.journal import Journal
-
-    journal = Journal(tmp_path / "journal.sqlite")
-    journal.append([Event("label", "ann", f"p{i}", "dog", key=f"k{i}") for i in range(3)])
-    journal.close()
-    for path in (tmp_path, tmp_path / "journal.sqlite"):
-        found = told(path)
-        assert (found["what"], found["events"], found["annotators"]) == ("labelling session", {"label": 3}, ["ann"])
-        assert found["intact"]
-    assert [each.name for each in tmp_path.iterdir()] == ["journal.sqlite"]
+def inspect_json(path: Path) -> dict:
+    return json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
 
 
-def test_labels_without_embeddings_are_a_list(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.feather
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    y = np.arange(60) % 2
+    X = (np.random.default_rng(0).normal(size=(60, 6)) + y[:, None]).astype(np.float32)
+    for name, rows in (("t.arrow", slice(None)), ("few.arrow", slice(16))):
+        EmbeddingTable(X[rows], None, {"kind": np.array(["cat", "dog"])[y[rows]]}, PROVENANCE).save(name)
+    for line in ("fit t.arrow -y kind --ridge 0.5 -o model", "adapt model few.arrow -y kind -o adapted"):
+        assert CliRunner().invoke(app, line.split()).exit_code == 0
+    return tmp_path
 
-    pyarrow.feather.write_feather(pa.table({"id": ["a", "b"], "label": ["x", None]}), tmp_path / "labels.arrow",
-                                  compression="uncompressed")  # fmt: skip
-    found = told(tmp_path / "labels.arrow")
-    assert (found["what"], found["rows"], list(found["columns"])) == ("list without embeddings", 2, ["id", "label"])
+
+def test_what_matters_comes_first_and_digests_last(files: Path) -> None:
+    names = {}
+    for name in ("t.arrow", "model", "adapted"):
+        text = inspect(files / name)
+        lines = [line for line in text.split("\n\n")[0].splitlines() if line]
+        names[name] = [line.split("  ")[0] for line in lines]
+        values = [line.split("  ", 1)[1].strip() for line in lines]
+        is_digest = ["digest" in each for each in names[name]]
+        assert is_digest == sorted(is_digest)
+        assert len(set(values)) == len(values), "nothing twice"
+        assert text.count("toy") == 1
+        found = inspect_json(files / name)
+        assert found["digest"] in text
+        assert found["intact"] is True
+    assert names["t.arrow"][:3] == ["file", "rows", "embedding"]
+    assert names["model"][:4] == ["file", "classes", "embedding", "source"]
+    assert names["adapted"][:3] == ["file", "verdict", "classes"]
+    assert "ridge" in names["model"]
+    assert inspect_json(files / "adapted")["verdict"] == pro2.load(files / "adapted").report_.verdict()
 
 
-def test_columns_that_cannot_be_used_are_named_and_nothing_is_unpickled(tmp_path):
+def test_columns_that_cannot_be_used_are_named_and_nothing_is_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", embeddings=np.eye(3), y=np.array([{}, 1, "a"], dtype=object))
-    assert told(tmp_path / "t.npz")["unused_columns"] == {
-        "y": "its type Python objects is not bool, integer, float or text"
-    }
+    why = "its type Python objects is not bool, integer, float or text"
+    assert inspect_json(tmp_path / "t.npz")["unused_columns"] == {"y": why}
+    assert f"y: {why}" in inspect(tmp_path / "t.npz")
 
 
-def test_thousands_of_columns_do_not_flood_a_terminal(tmp_path):
-    names = [f"c{i}" for i in range(3000)]
-    (tmp_path / "t.csv").write_text(",".join(names) + "\n", encoding="utf-8")
-    lines = CliRunner().invoke(app, ["inspect", str(tmp_path / "t.csv")]).stdout.splitlines()
-    assert len(lines) < 60
-    assert "... 2950 more, with --json all of them" in lines[-11]
-    assert lines[-1].split() == ["c2999", "text,", "0", "values"]
-    assert list(told(tmp_path / "t.csv")["columns"]) == names
+def test_thousands_of_columns_do_not_flood_a_terminal(tmp_path: Path) -> None:
+    columns = {f"c{i}": np.arange(2) for i in range(3000)}
+    EmbeddingTable(np.eye(2, dtype=np.float32), None, columns).save(tmp_path / "t.arrow")
+    text = inspect(tmp_path / "t.arrow")
+    assert len(text.splitlines()) < 60
+    assert "with --json all 3000" in text
+    assert list(inspect_json(tmp_path / "t.arrow")["columns"]) == list(columns)
 
 
-def test_pages_json_and_pictures(tmp_path):
-    (tmp_path / "index.html").write_text("<title>Cats &amp; dogs</title>")
-    (tmp_path / "plan.json").write_text('{"name": "x", "shots": [2]}')
-    (tmp_path / "failures.json").write_text("[]")
-    (tmp_path / "curve.svg").write_text("<svg/>")
-    assert told(tmp_path)["what"] == "page with its files"
-    assert told(tmp_path / "index.html")["title"] == "Cats & dogs"
-    assert told(tmp_path / "plan.json")["keys"] == ["name", "shots"]
-    assert told(tmp_path / "failures.json")["entries"] == 0
-    assert told(tmp_path / "curve.svg")["what"] == "picture (svg)"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [("plan.json", '{"name": ', "no JSON"), ("journal.sqlite", "not a database" * 100, "not a journal")],
-)
-def test_damage_is_named(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
+@pytest.mark.parametrize("name", ["notes.txt", "plan.json", "predictions.csv"])
+def test_other_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("id,prediction\na,1\n")
     done = CliRunner().invoke(app, ["inspect", str(tmp_path / name)])
     assert done.exit_code == 1
-    assert message in str(done.exception)
     assert name in str(done.exception)
+
+
+def test_every_kind_of_file_is_named(files: Path) -> None:
+    model, X, y = pro2.load("model"), np.eye(6, dtype=np.float32)[np.arange(60) % 6], np.arange(60) % 2
+    pro2.SourceMoments.from_arrays(X, y).save("moments")
+    names = np.array(["cat", "dog"])[y]
+    pro2.ProbeBank(model).fit(X, names, target=np.arange(60) // 30).save("bank")
+    pro2.Projection().fit(X, y).save("projection")
+    pro2.Probe(l2=1.0).fit(X, y).save("probe")
+    for name, format in (("head.onnx", "onnx"), ("head.safetensors", "safetensors"), ("head.pt", "torch")):
+        line = f"export adapted --format {format} -o {name}"
+        assert CliRunner().invoke(app, line.split()).exit_code == 0
+    kinds = {
+        "moments": "source moments", "bank": "bank of probes", "projection": "projection", "probe": "probe",
+        "head.onnx": "exported classifier", "head.safetensors": "exported classifier", "head.pt": "exported classifier",
+        "model": "model", "adapted": "adapted classifier", "t.arrow": "embedding table",
+    }  # fmt: skip
+    for name, what in kinds.items():
+        assert inspect_json(files / name)["what"] == what
+        assert inspect(files / name).startswith("file ")
+    assert inspect_json(files / "moments")["classes"] == [0, 1]
+
+
+@pytest.mark.parametrize(("name", "place"), [("model", -10), ("adapted", -10), ("t.arrow", 1500)])
+def test_a_damaged_file_is_refused(files: Path, name: str, place: int) -> None:
+    path = files / ("damaged.arrow" if name == "t.arrow" else "damaged.safetensors")
+    data = bytearray((files / name).read_bytes())
+    data[place] ^= 64
+    for content in (data, data[: len(data) // 2]):
+        path.write_bytes(content)
+        done = CliRunner().invoke(app, ["inspect", str(path)])
+        assert done.exit_code == 1
+        assert "is damaged" in str(done.exception)

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import json
 
-import pytest
-import typer
 from typer.testing import CliRunner
 
 from pro2.cli.main import app
-
-
-def commands() -> dict[str, object]:
-    """Every command that does something, with those of groups."""
-    found = {}
-    root = typer.main.get_command(app)
-    for name, command in root.commands.items():
-        found[name] = command
-        found |= {f"{name} {inner}": each for inner, each in getattr(command, "commands", {}).items()}
-    return found
-
-
-@pytest.mark.parametrize("name", sorted(commands()))
-def test_every_command_speaks_json(name):
-    assert any("--json" in parameter.opts for parameter in commands()[name].params)
 
 
 def test_a_plan_as_json_is_its_file_and_its_values():
     text, told = (CliRunner().invoke(app, ["plans", "show", "yours", *flag]).stdout for flag in ([], ["--json"]))
     found = json.loads(told)
     assert found["file"] == text
-    assert {"default", "linear-probe"} <= {method["name"] for method in found["plan"]["methods"]}
+    assert {"averaged", "linear-probe"} <= {method["name"] for method in found["plan"]["methods"]}
 
 
 def test_a_suite_as_json():

@@ -57,9 +57,20 @@ def test_from_plan_to_page(folder: Path) -> None:
     assert not out.exists()
     assert "36 runs in" in _run("sweep", folder / "plan.toml", "--out", out, "--quiet")
     assert "0 runs in" in _run("sweep", folder / "plan.toml", "--out", out, "--quiet")
+    found = json.loads(_run("inspect", out, "--json"))
+    assert (found["what"], found["runs"], found["failed"], found["intact"]) == ("results of a sweep", 36, 0, True)
     page = Path(_run("report", out).strip().splitlines()[-1])
     assert page == out / "report" / "index.html"
     assert "by held-out target labels" in page.read_text()
+
+
+def test_inspect_ends_with_status_1_when_results_are_damaged(folder: Path) -> None:
+    _run("sweep", folder / "plan.toml", "--out", folder / "out", "--quiet")
+    path = folder / "out" / "results.sqlite"
+    path.write_bytes(path.read_bytes().replace(b"accuracy", b"acc\xffracy"))
+    result = CliRunner().invoke(app, ["inspect", str(folder / "out")])
+    assert isinstance(result.exception, ValueError)
+    assert "results.sqlite is damaged" in str(result.exception)
 
 
 def test_json_lines_are_for_machines(folder: Path) -> None:
@@ -110,7 +121,6 @@ def test_plans_are_listed_and_shown() -> None:
     [
         (["sweep", "mian", "--out", "x"], "did you mean 'main'"),
         (["sweep", "main", "--out", "x", "--data", "nowhere"], "does not exist; say in which folder"),
-        (["sweep", "shog", "--out", "x", "--memory", "lots"], "such as 2G"),
         (["sweep", "shog", "--out", "x", "--engine", "slurm"], "expected 'local' or 'ray'"),
         (["sweep", "shog", "--out", "x", "--selection", "best"], "selection is 'best'"),
         (["report", "nowhere"], "no classifier or folder of results"),

@@ -20,17 +20,17 @@ def test_five_ways_are_compared_by_the_few_labels_alone(tmp_path):
     assert json.loads(result.stdout.splitlines()[-1])["n_failed"] == 0
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert plan["selection"] == "support"
-    assert [m["name"] for m in plan["methods"]] == ["source-only", "ridge", "linear-probe", "pro2", "default"]
+    assert [m["name"] for m in plan["methods"]] == ["source-only", "ridge", "linear-probe", "pro2", "averaged"]
     from pro2.lab.experiments import ResultStore
 
     with ResultStore(tmp_path / "out") as store:
-        assert len(store.finished) > 4 * 5  # four targets, five methods, and the grids
+        assert len(store.finished()) > 4 * 5  # four targets, five methods, and their fits on source
     result = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--json"])
     page = json.loads(result.stdout)["page"]
-    assert "Pro2, default" in Path(page).read_text(encoding="utf-8")
+    assert "Averaged Pro2" in Path(page).read_text(encoding="utf-8")
 
 
 def test_the_list_of_plans_as_json_has_it():
     told = json.loads(CliRunner().invoke(app, ["plans", "--json"]).stdout)
     assert told["yours"]["data"] == "yours.arrow"
-    assert "default" in told["yours"]["description"]
+    assert "averaged Pro2" in told["yours"]["description"]

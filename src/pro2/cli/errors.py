@@ -1,4 +1,4 @@
-"""How a mistake, a damaged file or an interrupt reads at the prompt: one line, in the words of the command line."""
+"""Errors and interrupts as one line in the terms of the command line, and the layout of help."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from typing import Any
 
 import typer.core
 
-_EXPECTED = (ValueError, OSError, ImportError)  # what the library raises on purpose, with a sentence
+_EXPECTED = (ValueError, OSError, ImportError)  # raised on purpose, with a message for users
 _ARGUMENTS = (
     "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|"
     "new_classes|root"
 )
 _SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
 _AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w))")
-_AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # of a table it is no argument
+_AS_OPTION = re.compile(r"^(l2|n_features) (?=must be)")
+_AS_COLUMN = re.compile(
+    r"^(y|y_target|y_val) (?=has|holds|mixes|contains)"
+)  # the column of a table rather than an argument
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-_KEPT = {"sweep": "finished runs are kept; run the same command again to go on"}  # by command; embed says it itself
+_KEPT = {"sweep": "finished runs are kept; run the same command again to continue"}  # embed has a message of its own
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with a sentence about what is kept."""
+    """Ctrl-C, with a message about what is kept."""
 
 
 class Commands(typer.core.TyperGroup):
-    """Typer ends a command that was interrupted without a word; here the message of the interrupt reaches `main`.
+    """Lets the message of an interrupt reach `main`, which Typer would drop, and lists commands in two panels.
 
-    Help lists the product's commands and the laboratory's apart, each with its whole first sentence.
+    Help shows the first sentence of each command in full.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -54,7 +57,7 @@ class Commands(typer.core.TyperGroup):
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error, with flags for arguments, and with the files that were given if it was not foreseen."""
+    """The message of an error with flags in place of arguments; an unexpected error also names the files given."""
     text = re.sub(r"\s*\n\s*", " ", str(error).strip()) or type(error).__name__
     if isinstance(error, MemoryError):
         text = "not enough memory"
@@ -62,11 +65,12 @@ def one_line(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text[:300]}"
     if not isinstance(error, _EXPECTED):
         text = f"{text} (while working on {_given_files()}; PRO2_DEBUG=1 shows where)"
-    return visible(_AS_PYTHON.sub(_as_flag, _AS_COLUMN.sub("the label column ", text)))
+    text = _AS_OPTION.sub(lambda found: f"--{found[1].replace('_', '-')} ", _AS_COLUMN.sub("the label column ", text))
+    return visible(_AS_PYTHON.sub(_as_flag, text))
 
 
 def refuse(options: Mapping[str, Any], of: str) -> None:
-    """One line for the first option that was given although it goes with something else."""
+    """Raise for the first option that was given although it goes with something else."""
     given = [name for name, value in options.items() if value]
     if given:
         raise ValueError(f"{given[0]} goes with {of}")

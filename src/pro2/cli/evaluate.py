@@ -1,45 +1,133 @@
-"""`pro2 evaluate`: how good a classifier is on labelled rows, and for whom."""
+"""`pro2 predict`, `pro2 evaluate` and `pro2 diagnose`: predictions, accuracy on labelled rows, and the shift."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pro2.cli import options
+from pro2.cli.common import (
+    ONE_LABEL,
+    check_out,
+    labelled_rows,
+    load_estimator,
+    make_table,
+    print_result,
+    rows_for,
+)
 from pro2.cli.errors import refuse
-from pro2.cli.journey import check_out, labelled_rows, load_estimator, rows_for, tell, working
-from pro2.cli.multilabel import ONE_LABEL, label_details, label_lines, measure_labels, rows_of_model
+from pro2.cli.progress import Progress, status
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.table import Table
 
-    from pro2.estimators.evaluation import Estimate, Evaluation
     from pro2.tables.embeddings import EmbeddingTable
 
-ENDS = 10  # of a long list: so many of the best and of the worst are shown
+BATCH = 8192
+LONGEST = 15  # of many classes, groups or kinds of mistake, how many are shown
 MATRIX = 12  # classes whose confusion matrix fits on a terminal
+DETAILS = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
+LABEL_DETAILS = [
+    "label", "rows", "yes", "average_precision", "low", "high", "accuracy", "source_head_average_precision",
+]  # fmt: skip
+
+
+def predict(
+    adapted: options.AdaptedFile,
+    table: options.TableFile,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
+    proba: Annotated[bool, typer.Option("--proba", help="Add a column of probabilities per class or label.")] = False,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    spreadsheet: options.Spreadsheet = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Predict the class of every row of TABLE; of several labels, 0 or 1 for each.
+
+    \b
+    Examples:
+      pro2 predict adapted.safetensors new.arrow --out predictions.csv
+      pro2 predict adapted.safetensors new.arrow --proba --out predictions.parquet
+    """
+    check_out(out, force, (".csv", ".parquet"))
+    from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
+
+    classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
+    rows = rows_for(classifier, table, where, embedding, verify, force)
+    names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
+    counts = Counter({str(name): 0 for name in names.tolist()})
+
+    def write(file: IO[bytes]) -> None:
+        batches = _predictions(classifier, rows, proba, counts, progress)
+        if out.suffix.lower() == ".parquet":
+            _write_parquet(file, batches)
+            return
+        first = next(batches)
+        cells = chain.from_iterable(zip(*batch.values()) for batch in chain([first], batches))
+        write_rows(file, list(first), cells, spreadsheet)
+
+    with Progress("rows", quiet=len(rows) <= BATCH) as progress:
+        atomic_write(out, write, force)
+    listed = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
+    print_result({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({listed})"], as_json)
+
+
+def _predictions(
+    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str], progress: Progress
+) -> Iterator[dict[str, list[Any]]]:
+    """Columns of predictions, a batch at a time for tables larger than memory; `counts` adds up the answers."""
+    ids = table.ids
+    for X, span in table.iter_batches(BATCH):
+        columns: dict[str, list[Any]] = {"id": ids[span].tolist()}
+        P = classifier.predict_proba(X)
+        if hasattr(classifier, "labels_"):  # one column of 0 and 1 for each label; the 1s are counted
+            probabilities = [label_proba[:, 1] for label_proba in P]
+            answers = [(each > 0.5).astype(int) for each in probabilities]
+            columns |= {f"prediction_{name}": each.tolist() for name, each in zip(counts, answers)}
+            counts.update({name: int(each.sum()) for name, each in zip(counts, answers)})
+        else:
+            probabilities = P.T
+            columns["prediction"] = classifier.classes_[P.argmax(axis=1)].tolist()
+            counts.update(map(str, columns["prediction"]))
+        if proba:
+            columns |= {f"proba_{name}": each.tolist() for name, each in zip(counts, probabilities)}
+        yield columns
+        progress.update(span.stop, len(table))
+
+
+def _write_parquet(file: IO[bytes], batches: Iterator[dict[str, list[Any]]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    first = pa.table(next(batches))
+    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+        for batch in chain([first], map(pa.table, batches)):
+            writer.write_table(batch)
 
 
 def evaluate(
     adapted: options.AdaptedFile,
     table: options.TableFile,
-    label: Annotated[
-        str | None, typer.Option("--label", "-y", help="Column of the label; several are a,b,c, by default all.")
-    ] = None,
+    label: options.SomeLabel = None,
     labels: options.Labels = None,
-    source: Annotated[
-        Path | None, typer.Option("--source", help="Model that ADAPTED was made from, to show its source head beside.")
-    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Model that ADAPTED was made from, to compare with.")] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
     ] = None,
     where: options.Where = None,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write all groups, classes and confusions to this .csv.")
+        Path | None, typer.Option("--out", "-o", help="Write all groups, classes and confusions, .csv.")
     ] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -49,57 +137,65 @@ def evaluate(
 ) -> None:
     """Measure accuracy, calibration and the worst group on labelled rows of TABLE.
 
-    Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. Of several
-    labels: mean average precision, and average precision and accuracy of each.
+    Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. For a model
+    of several labels: mean average precision, and average precision and accuracy of each label.
+
+    \b
+    Examples:
+      pro2 evaluate adapted.safetensors test.arrow --label y
+      pro2 evaluate adapted.safetensors test.arrow --label y --source model.safetensors --out details.csv
+      pro2 evaluate adapted.safetensors birds.npz -y y -w "split == 2" --group y --group place --json
     """
     check_out(out, force, (".csv",))
     from pro2.atomic import atomic_write
     from pro2.tables.csv_files import write_rows
 
-    classifier = load_estimator(adapted, "predict", "evaluate", several=True)
+    classifier = load_estimator(adapted, "predict", "evaluate", multilabel=True)
     several = hasattr(classifier, "labels_")
-    if label is None and not labels and not several:
-        raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
-    before = None if source is None else _source_head(source, classifier)
-    whole = rows_for(classifier, table, where, embedding, verify, force)
-    measure: partial[Any]
     if several:
         refuse({"--labels": labels, "--group": group}, ONE_LABEL)
-        rows, y, rest = rows_of_model(classifier, whole, table, label)
-        measure = partial(measure_labels, rows, y, confidence)
-    else:
-        rows, y, rest = labelled_rows(whole, table, label, labels, classifier.classes_)
-        measure = partial(_measure, rows, y, _groups(rows, group) if group else None, confidence)
-    with working(f"evaluating {len(rows)} rows"):
-        result: Any = measure(classifier)
-        head: Any = None if before is None else measure(before)
+    elif label is None and not labels:
+        raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
+    before = None if source is None else _source_model(source, classifier)
+    whole = rows_for(classifier, table, where, embedding, verify, force)
+    rows, y, rest = labelled_rows(whole, table, label, labels, classifier)
+    groups = _groups(rows, group) if group else None
+
+    def measure(model: Any) -> Any:
+        from pro2.estimators.evaluation import evaluate as measure_classes
+        from pro2.estimators.evaluation import evaluate_labels
+
+        if several:
+            scores = model.decision_function(rows.embeddings)
+            return evaluate_labels(y, scores, model.labels_.tolist(), confidence=confidence)
+        proba = model.predict_proba(rows.embeddings)
+        return measure_classes(y, proba, model.classes_, groups, confidence=confidence)
+
+    with status(f"evaluating {len(rows)} rows"):
+        result = measure(classifier)
+        head = None if before is None else measure(before)
+    records = _label_details(result, head) if several else _details(result, head)
     if out is not None:
-        header, details = label_details(result, head) if several else _details(result, head)
-        atomic_write(out, lambda file: write_rows(file, header, details, spreadsheet), force)
+        header = LABEL_DETAILS if several else DETAILS
+        atomic_write(out, lambda file: write_rows(file, header, records, spreadsheet), force)
     found = {"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}
     found |= {"source_head": None if head is None else head.to_dict(), "out": out}
-    notes = [f"{len(rest)} rows without {'any' if several else 'a'} label were left out", ""] if len(rest) else []
-    tell(found, notes + (label_lines(result, head) if several else _lines(result, head, out)), as_json)
+    notes = [f"{len(rest)} rows without a label were left out"] if len(rest) else []
+    notes += [f"{len(rows)} rows, {confidence:.0%} confidence intervals", ""]
+    tables = _label_tables(result, head, records) if several else _tables(result, head, records, out)
+    print_result(found, [*notes, *tables], as_json)
 
 
-def _source_head(path: Path, classifier: Any) -> Any:
-    """The model that a classifier was adapted from; another one would be a comparison of nothing."""
+def _source_model(path: Path, classifier: Any) -> Any:
+    """The model that a classifier was adapted from, as far as its classes and width can tell."""
     import numpy as np
 
-    several = hasattr(classifier, "labels_")
-    model = load_estimator(path, "adapt", "evaluate --source", several)
-    names = "labels_" if several else "classes_"
-    if model.n_features_in_ != classifier.n_features_in_ or not np.array_equal(
-        getattr(model, names, []), getattr(classifier, names)
-    ):
+    names = "labels_" if hasattr(classifier, "labels_") else "classes_"
+    model = load_estimator(path, "adapt", "evaluate --source", multilabel=names == "labels_")
+    same_names = np.array_equal(getattr(model, names, []), getattr(classifier, names))
+    if model.n_features_in_ != classifier.n_features_in_ or not same_names:
         raise ValueError(f"--source {path} has other classes or another width; give the model that was adapted")
     return model
-
-
-def _measure(rows: EmbeddingTable, y: Any, groups: Any, confidence: float, classifier: Any) -> Evaluation:
-    from pro2.estimators.evaluation import evaluate as measure
-
-    return measure(y, classifier.predict_proba(rows.embeddings), classifier.classes_, groups, confidence=confidence)
 
 
 def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
@@ -108,99 +204,142 @@ def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
 
     columns = [table.one_per_row(name, "a label is").tolist() for name in names]
     texts = [
-        [f"{name}={'missing' if each is None else each}" for each in values] for name, values in zip(names, columns)
+        [f"{name}={'missing' if value is None else value}" for value in values] for name, values in zip(names, columns)
     ]
     return objects([", ".join(row) for row in zip(*texts)])
 
 
-def _lines(result: Evaluation, head: Evaluation | None, out: Path | None) -> list[str]:
-    level = f"{result.confidence:.0%}"
+def _details(result: Any, head: Any) -> list[tuple[Any, ...]]:
+    """One record for each group, class and kind of mistake, in the columns of DETAILS."""
+    records: list[tuple[Any, ...]] = []
+    for kind in ("group", "class"):
+        source = None if head is None else getattr(head, f"{kind}_accuracy")
+        for name, each in getattr(result, f"{kind}_accuracy").items():
+            before = None if source is None else source[name].value
+            records.append((kind, name, None, each.n, each.value, each.low, each.high, before))
+    names = [str(name) for name in result.classes]
+    for true, row in zip(names, result.confusion):
+        wrong = [(predicted, n) for predicted, n in zip(names, row) if n and predicted != true]
+        records += [("mistake", true, predicted, n, None, None, None, None) for predicted, n in wrong]
+    return records
+
+
+def _label_details(result: Any, head: Any) -> list[tuple[Any, ...]]:
+    """One record for each of several labels, in the columns of LABEL_DETAILS."""
+    records = []
+    for name, score in result.labels.items():
+        precision, accuracy = score.average_precision, score.accuracy
+        source = None if head is None else head.labels[name].average_precision
+        interval = (None,) * 3 if precision is None else (precision.value, precision.low, precision.high)
+        values = [None if each is None else each.value for each in (accuracy, source)]
+        records.append((name, score.n, score.n_yes, *interval, *values))
+    return records
+
+
+def _tables(result: Any, head: Any, records: list[tuple[Any, ...]], out: Path | None) -> list[str | Table]:
+    """Figures of all rows, of groups and classes, and the confusions; those of the source head, too, if there are."""
+    both = [result] if head is None else [result, head]
     figures = [
-        ("accuracy", _percent, result.accuracy, head and head.accuracy),
-        ("balanced accuracy", _percent, result.balanced_accuracy, head and head.balanced_accuracy),
-        ("calibration (ECE)", _plain, result.ece, head and head.ece),
-        ("log-loss", _plain, result.log_loss, head and head.log_loss),
+        [title, *(_interval(estimate.value, estimate.low, estimate.high, form) for estimate in map(attribute, both))]
+        for title, attribute, form in (
+            ("accuracy", attrgetter("accuracy"), ".1%"),
+            ("balanced accuracy", attrgetter("balanced_accuracy"), ".1%"),
+            ("calibration error (ECE)", attrgetter("ece"), ".3f"),
+            ("log-loss", attrgetter("log_loss"), ".3f"),
+        )
     ]
-    lines = [] if head is None else [f"{'':<18} {'adapted':<24} source head"]
-    lines += [
-        f"{name:<18} {show(each):<24} {show(before)}" if before else f"{name:<18} {show(each)}"
-        for name, show, each, before in figures
-    ]
-    at = 0 if head is None else 1
-    lines[at] += f"   ({level} intervals, {result.accuracy.n} rows)"
     if result.worst_group is not None:
         worst = result.group_accuracy[result.worst_group]
-        lines.append(f"{'worst group':<18} {_percent(worst)}   {result.worst_group}")
-        lines += ["", "group", *_rows(result.group_accuracy, head.group_accuracy if head else None, "groups", out)]
-    lines += ["", "class", *_rows(result.class_accuracy, head.class_accuracy if head else None, "classes", out), ""]
-    return lines + (_matrix(result) if len(result.classes) <= MATRIX else _confusions(result))
+        figures.append([f"worst group, {result.worst_group}", _interval(worst.value, worst.low, worst.high, ".1%")])
+    parts: list[str | Table] = [make_table(["", "value"] if head is None else ["", "adapted", "source head"], figures)]
+    for kind, plural in (("group", "groups"), ("class", "classes")):
+        chosen = [record for record in records if record[0] == kind]
+        parts += [""] if chosen else []
+        if len(chosen) > LONGEST:
+            chosen = sorted(chosen, key=lambda record: (record[4], -record[3]))[:LONGEST]
+            where = f"in {out}" if out else "with --out FILE.csv or --json"
+            parts.append(f"the {LONGEST} worst {plural}; all of them {where}")
+        rows = [
+            [name, _interval(value, low, high, ".1%"), n] + ([] if before is None else [f"{before:.1%}"])
+            for _, name, _, n, value, low, high, before in chosen
+        ]
+        if rows:
+            header = [kind, "accuracy", "rows", "source head"][: 2 + len(both)]
+            parts.append(make_table(header, rows))
+    names = [str(name) for name in result.classes]
+    if len(names) <= MATRIX:
+        matrix = [[name, *counts] for name, counts in zip(names, result.confusion)]
+        return [*parts, "", make_table(["true class / predicted", *names], matrix)]
+    mistakes = sorted((record for record in records if record[0] == "mistake"), key=lambda record: -record[3])
+    title = f"most frequent of {len(mistakes)} kinds of mistake"
+    top = [record[1:4] for record in mistakes[:LONGEST]]  # nobody can read a matrix of 200 classes
+    return [*parts, "", title, make_table(["true class", "predicted", "rows"], top, n_text=2)]
 
 
-def _rows(parts: dict[str, Estimate], before: dict[str, Estimate] | None, kind: str, out: Path | None) -> list[str]:
-    """Every part of a few; of many the worst and the best."""
-    worst, best = (list(parts), []) if len(parts) <= 2 * ENDS else _ends(parts)
-    width = max(map(len, worst + best))
-    digits = max(len(str(parts[name].n)) for name in worst + best)
-
-    def line(name: str) -> str:
-        n, beside = parts[name].n, f"   source head {before[name].value:6.1%}" if before else ""
-        count = f"{n:>{digits}} {'row ' if n == 1 else 'rows'}{beside}".rstrip()
-        return f"  {name:<{width}}  {_percent(parts[name])}   {count}"
-
-    if not best:
-        return [line(name) for name in worst]
-    where = f"in {out}" if out else "with --out FILE.csv or --json"
-    rest = f"  ... {len(parts) - 2 * ENDS} more {kind} between the worst {ENDS} and the best {ENDS}: {where}"
-    return [*map(line, worst), rest, *map(line, best)]
+def _label_tables(result: Any, head: Any, records: list[tuple[Any, ...]]) -> list[str | Table]:
+    """Mean average precision and a row for each label; that of the source head, too, if there is one."""
+    means = [each and each.mean_average_precision for each in (result, head)]
+    shown = ["not defined" if mean is None else _interval(mean.value, mean.low, mean.high, ".3f") for mean in means]
+    rows = []
+    for name, n, n_yes, precision, low, high, accuracy, source in records:
+        if n:
+            cell = "not defined" if precision is None else _interval(precision, low, high, ".3f")
+            rows.append([name, cell, f"{accuracy:.1%}", n_yes, n, "" if source is None else f"{source:.3f}"])
+    header = ["label", "average precision", "accuracy", "yes", "rows", "source head"]
+    n_columns = len(header) if head is not None else len(header) - 1
+    line = f"mean average precision  {shown[0]}" + ("" if head is None else f", source heads {shown[1]}")
+    return [line, "", make_table(header[:n_columns], [row[:n_columns] for row in rows])]
 
 
-def _ends(parts: dict[str, Estimate]) -> tuple[list[str], list[str]]:
-    """The worst and the best; of equally good parts those with more rows, because their figure says more."""
-    worst = sorted(parts, key=lambda name: (parts[name].value, -parts[name].n))[:ENDS]
-    others = [name for name in parts if name not in worst]
-    return worst, sorted(others, key=lambda name: (parts[name].value, parts[name].n))[-ENDS:]
+def _interval(value: float, low: float, high: float, form: str) -> str:
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
-def _matrix(result: Evaluation) -> list[str]:
-    names = [str(each) for each in result.classes]
-    width = max(map(len, [*names, *(str(n) for row in result.confusion for n in row)]))
-    return [
-        "confusion matrix (row = true class, column = predicted)",
-        " " * (width + 2) + "  ".join(f"{name:>{width}}" for name in names),
-        *(f"{name:>{width}}  " + "  ".join(f"{n:>{width}}" for n in row) for name, row in zip(names, result.confusion)),
+def diagnose(
+    model: options.ModelFile,
+    target: options.TableFile,
+    label: options.Label,
+    where: options.Where = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show from labelled TARGET rows how the target differs, how many features it needs and what more labels add.
+
+    \b
+    Examples:
+      pro2 diagnose model.safetensors target.arrow --label y
+      pro2 diagnose model.safetensors target.arrow -y y --figure diagnosis.png --json
+    """
+    check_out(figure, force, (".png", ".svg", ".pdf"), "--figure")
+    from pro2.estimators import diagnosis
+
+    fitted = load_estimator(model, "adapt", "diagnose")
+    table = rows_for(fitted, target, where, embedding, verify, force)
+    rows, y, rest = labelled_rows(table, target, label, model=fitted)
+    with status(f"diagnosing {len(rows)} rows"):
+        result = diagnosis.diagnose(fitted, rows.embeddings, y)
+        if figure is not None:
+            diagnosis.plot_diagnosis(result, figure, force)
+    counts = ", ".join(f"{name} {n}" for name, n in result.n_labels.items())
+    lines = [f"{len(rest)} rows without a label were left out"] if len(rest) else []
+    lines += [f"{len(rows)} labels: {counts}", *result.differences, f"features needed: {result.features_needed}"]
+    accuracies = {"source head": result.source_accuracy, "adapted, on held-out rows": result.loo_accuracy}
+    heads = [[name, _interval(a.value, a.low, a.high, ".1%")] for name, a in accuracies.items() if a is not None]
+    curve: list[list[object]] = [
+        [f"{n:.0f}", f"{accuracy:.1%} ± {error:.1%}", "measured"]
+        for n, accuracy, error in zip(result.n_shots, result.accuracy, result.stderr)
     ]
-
-
-def _confusions(result: Evaluation) -> list[str]:
-    """A matrix of 200 classes says nothing on a terminal: the most frequent mistakes do."""
-    mistakes = sorted(_mistakes(result), key=lambda each: -each[2])
-    shown = [f"  {n:>6}  {true} taken for {predicted}" for true, predicted, n in mistakes[:ENDS]]
-    return [f"most frequent of {len(mistakes)} kinds of mistake", *shown]
-
-
-def _mistakes(result: Evaluation) -> list[tuple[str, str, int]]:
-    names = [str(each) for each in result.classes]
-    return [
-        (names[i], names[j], n) for i, row in enumerate(result.confusion) for j, n in enumerate(row) if n and i != j
+    curve += [
+        [n, _interval(each.value, each.low, each.high, ".1%"), "extrapolated"] for n, each in result.expected.items()
     ]
-
-
-def _details(result: Evaluation, head: Evaluation | None) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The names of the columns, and one line for each group, class and kind of mistake."""
-    lines: list[tuple[Any, ...]] = []
-    for kind, parts, before in (
-        ("group", result.group_accuracy, head and head.group_accuracy),
-        ("class", result.class_accuracy, head and head.class_accuracy),
-    ):
-        for name, each in parts.items():
-            lines.append((kind, name, None, each.n, each.value, each.low, each.high, before and before[name].value))
-    lines += [("mistake", true, predicted, n, None, None, None, None) for true, predicted, n in _mistakes(result)]
-    return ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"], lines
-
-
-def _percent(each: Estimate) -> str:
-    return f"{each.value:6.1%}  [{each.low:.1%}, {each.high:.1%}]"
-
-
-def _plain(each: Estimate) -> str:
-    return f"{each.value:6.3f}  [{each.low:.3f}, {each.high:.3f}]"
+    tables: list[Any] = [
+        make_table(["", "accuracy"], heads),
+        "",
+        make_table(["labels per class", "accuracy", ""], curve),
+    ]
+    notes = ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
+    value = {"figure": figure, "unlabeled": len(rest), **result.to_dict()}
+    print_result(value, [*lines, "", *tables, *notes], as_json)

@@ -1,146 +1,177 @@
-"""`pro2 fit`: a model from a labelled source table, from moments, or from a head and unlabelled rows."""
+"""`pro2 fit`, `pro2 adapt` and `pro2 suggest`: learn from a source, adapt to a target, choose rows to label."""
 
 from __future__ import annotations
 
 import enum
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pro2.cli import options
-from pro2.cli.journey import check_out, facts, labelled_rows, number_or_auto, open_table, tell, working
-from pro2.cli.multilabel import fit_labels, label_columns
+from pro2.cli.common import (
+    ONE_LABEL,
+    check_out,
+    count,
+    label_columns,
+    labelled_rows,
+    load_estimator,
+    multilabel_rows,
+    number,
+    open_table,
+    print_result,
+    rows_for,
+    table_metadata,
+)
+from pro2.cli.errors import refuse
+from pro2.cli.progress import status
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pro2.estimators import ProjectAndProbe
     from pro2.tables.embeddings import EmbeddingTable
 
-STREAMED = 1 << 30  # bytes of embeddings: more are read a batch at a time
-STARTS = "give SOURCE with --label COLUMN, or --moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
+    Fitted = tuple[Any, str, dict[str, Any], dict[str, Any]]  # model, origin in words, provenance, JSON result
 
+STREAMED = 1 << 30  # bytes of embeddings: a larger table is read in batches
 
 Solver = enum.StrEnum("Solver", ["krylov", "logistic", "adamw"])
 Scale = enum.StrEnum("Scale", ["auto", "none", "global", "standard", "unit"])
+Sampling = enum.StrEnum("Sampling", ["auto", "by_class", "random", "suggested"])
 
 
 def fit(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, e.g. model.safetensors.")],
-    source: Annotated[
-        list[Path] | None, typer.Argument(help="Embedding table with labels; with --moments, files of moments.")
-    ] = None,
+    out: options.Out,
+    source: Annotated[list[Path] | None, typer.Argument(help="Table with labels; or files of moments.")] = None,
     label: Annotated[
-        str | None,
-        typer.Option("--label", "-y", help="Column of the label, or columns of 0 and 1, e.g. a,b,c."),
+        str | None, typer.Option("--label", "-y", help="Label column; or several of 0 and 1: a,b,c.")
     ] = None,
-    moments: Annotated[
-        bool, typer.Option("--moments", help="SOURCE are files that SourceMoments.save wrote; they are added up.")
-    ] = False,
-    head: Annotated[
-        Path | None, typer.Option(help="Linear layer to start from (.safetensors), instead of a source.")
-    ] = None,
-    unlabeled: Annotated[
-        Path | None, typer.Option(help="Table of rows without labels, for --head or --classes.")
-    ] = None,
+    moments: Annotated[bool, typer.Option("--moments", help="SOURCE are files of SourceMoments, to be added.")] = False,
+    head: Annotated[Path | None, typer.Option(help="Linear layer to start from, .safetensors.")] = None,
+    unlabeled: Annotated[Path | None, typer.Option(help="Table without labels, for --head or --classes.")] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Names of the classes, e.g. cat,dog; with --head in the order of the layer.")
+        str | None, typer.Option(help="Names of the classes, e.g. cat,dog; in the order of --head.")
     ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    n_components: Annotated[int | None, typer.Option(help="Ranked features to learn; 128 or all by default.")] = None,
-    solver: Annotated[
-        Solver, typer.Option(help="Squared loss in closed form, log-loss, or the paper's.")
-    ] = Solver.krylov,
+    n_components: Annotated[int | None, typer.Option(help="Ranked features to learn; by default enough.")] = None,
+    solver: Annotated[Solver, typer.Option(help="Closed form, logistic loss, or the paper's AdamW.")] = Solver.krylov,
     ridge: Annotated[float | None, typer.Option(help="Regularisation of the source problem.")] = None,
-    scale: Annotated[Scale, typer.Option(help="What embeddings are divided by first.")] = Scale.auto,
-    l2: Annotated[str, typer.Option(help="Penalty of the probe, a number, auto or loo.")] = "auto",
-    n_features: Annotated[str, typer.Option(help="Features the probe may use, a number, auto or loo.")] = "auto",
-    random_state: Annotated[int | None, typer.Option(help="Start of --solver adamw.")] = None,
+    scale: Annotated[Scale, typer.Option(help="Scaling of the embeddings.")] = Scale.auto,
+    l2: Annotated[str, typer.Option(help="Penalty of the paper's probe: a number, auto or loo.")] = "auto",
+    n_features: Annotated[str, typer.Option(help="Features of the paper's probe: a number, auto or loo.")] = "auto",
+    random_state: Annotated[int | None, typer.Option(help="Seed of --solver adamw.")] = None,
     force: options.Replace = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Learn ranked features and a source classifier from a labelled SOURCE table; rows without a label are left out.
 
-    Without its rows: from moments of them (--moments), from a linear layer and unlabelled rows (--head, --unlabeled),
-    or from unlabelled rows and the names of the classes (--unlabeled, --classes).
+    Without source rows, start from their moments (--moments), from a linear layer and unlabelled rows (--head,
+    --unlabeled), or from unlabelled rows and the names of the classes (--unlabeled, --classes).
+
+    \b
+    Examples:
+      pro2 fit source.arrow --label y --out model.safetensors
+      pro2 fit birds.npz -y y -w "split == 0" --out model.safetensors --json
+      pro2 fit faces.arrow --label smiling,young,hat --out model.safetensors
+      pro2 fit --moments site-a.moments site-b.moments --out model.safetensors
+      pro2 fit --head layer.safetensors --unlabeled pool.arrow --out model.safetensors
     """
     check_out(out, force)
     files = source or []
     _check_start(files, label, moments, head, unlabeled, classes, where)
-    params: dict[str, Any] = {
+    params = {
         "n_components": n_components,
         "solver": solver.value,
         "scale": None if scale is Scale.none else scale.value,
-        "l2": number_or_auto(l2, "--l2", float),
-        "n_features": number_or_auto(n_features, "--n-features", int),
+        "l2": number(l2),
+        "n_features": number(n_features),
         "random_state": random_state,
-    }
-    params |= {} if ridge is None else {"ridge": ridge}
+    } | ({} if ridge is None else {"ridge": ridge})
     if moments:
-        model, learned = _from_moments(files, params)
+        model, origin, provenance, result = _from_moments(files, params)
     elif unlabeled is not None:
         table = open_table(unlabeled, where, embedding, verify)
         names = None if classes is None else [name.strip() for name in classes.split(",")]
-        model, learned = _from_pool(unlabeled, table, where, head, names, params)
+        model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, names, params)
     else:
         table = open_table(files[0], where, embedding, verify)
         columns = label_columns(table, str(label))
-        if len(columns) > 1:
-            return fit_labels(files[0], table, columns, where, params, out, force, as_json)
-        model, learned = _from_rows(files[0], str(label), table, where, params)
-    model.save(out, force=force, provenance=learned["provenance"])
-    return _tell(model, out, learned, as_json)
+        model, origin, provenance, result = _from_rows(files[0], table, columns, where, params)
+    model.save(out, force=force, provenance=provenance)
+    result |= {"out": out, "source_kind": getattr(model, "source_kind_", "source rows"), "width": model.n_features_in_}
+    lines = [f"{out}: learned from {origin} of width {model.n_features_in_}"]
+    if hasattr(model, "labels_"):
+        lines.append("labels " + ", ".join(f"{name} ({n} yes)" for name, n in result["yes"].items()))
+    else:
+        names = model.classes_.tolist()
+        lines[0] += ", classes " + ", ".join(map(str, names[:10])) + (f", ... ({len(names)})" if names[10:] else "")
+        n, n_ranked = len(model.projection_.components_), int(model.projection_.n_informative_)
+        lines.append(f"{n} features, {n_ranked} of them ranked by how well they predict the class")
+        result |= {"classes": names, "n_components": n, "n_informative": n_ranked}
+    if result["rows"] and result.get("unlabeled"):
+        lines.append(f"{result['unlabeled']} rows without a label were left out")
+    print_result(result, lines, as_json)
 
 
 def _check_start(
     files: list[Path], label: str | None, moments: bool, head: Path | None, unlabeled: Path | None,
     classes: str | None, where: str | None,
 ) -> None:  # fmt: skip
-    """One line for flags that do not go together."""
+    """Refuse flags that do not go together."""
     if moments:
         if not files or label or head or unlabeled or classes or where:
             raise ValueError("--moments goes with files of moments alone: they hold the labels and have no rows")
     elif unlabeled is not None:
         if files or label:
-            raise ValueError("--unlabeled stands in for SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
+            raise ValueError("--unlabeled replaces SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
         if head is None and classes is None:
             raise ValueError("--unlabeled needs --head LAYER, or --classes A,B to start without any source")
-    elif head is not None:
-        raise ValueError("--head needs --unlabeled TABLE: rows that say what embeddings look like")
-    elif classes is not None:
-        raise ValueError("--classes goes with --unlabeled TABLE; a labelled source says itself which classes there are")
+    elif head is not None or classes is not None:
+        raise ValueError("--head and --classes go with --unlabeled TABLE, and not with labelled rows")
     elif len(files) > 1:
         raise ValueError(f"SOURCE is one table, got {len(files)}; to add up files of moments pass --moments")
     elif not files or label is None:
-        raise ValueError(STARTS)
+        alternatives = "--moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
+        raise ValueError(f"give SOURCE with --label COLUMN, or {alternatives}")
 
 
 def _from_rows(
-    path: Path, label: str, whole: EmbeddingTable, where: str | None, params: dict[str, Any]
-) -> tuple[ProjectAndProbe, dict[str, Any]]:
+    path: Path, whole: EmbeddingTable, columns: list[str], where: str | None, params: dict[str, Any]
+) -> Fitted:
+    import numpy as np
+
     from pro2.estimators import ProjectAndProbe
+    from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 
-    table, y, rest = labelled_rows(whole, path, label)
-    model = ProjectAndProbe(**params)
-    with working(f"learning from {len(table)} rows"):
-        if len(table) * table.width * table.dtype.itemsize > STREAMED and model.solver == "krylov":
-            _learn_in_batches(model, table, y)
+    label, several = ",".join(columns), len(columns) > 1
+    table, y, rest = multilabel_rows(whole, path, columns, columns) if several else labelled_rows(whole, path, label)
+    provenance = {"source": table_metadata(table, path, label, where)}
+    result: dict[str, Any] = {"rows": len(table), "unlabeled": len(rest)}
+    with status(f"learning from {len(table)} rows"):
+        if several:
+            defaults = ProjectAndProbe().get_params(deep=False)
+            given = [name for name, value in params.items() if value != defaults[name]]
+            if given:
+                raise ValueError(f"--{given[0].replace('_', '-')} goes with one label; several use averaged Pro2")
+            for name, values in zip(columns, y.T):
+                if len(np.unique(values[~np.isnan(values)])) < 2:
+                    raise ValueError(f"column {name!r} of {path} has one value only: a label needs rows with 0 and 1")
+            model: Any = MultiLabelProjectAndProbe().fit(table.embeddings, y, labels=columns)
+            result |= {"labels": columns, "yes": dict(zip(columns, np.nansum(y, axis=0).astype(int).tolist()))}
         else:
-            model.fit(table.embeddings, y)
-    lines = [f"{len(rest)} rows without a label were left out"] if len(rest) else []
-    return model, {
-        "from": f"{len(table)} rows",
-        "facts": {"rows": len(table), "unlabeled": len(rest), "label": label},
-        "lines": lines,
-        "provenance": {"source": facts(table, path, label, where)},
-    }
+            model = ProjectAndProbe(**params)
+            result |= {"label": label}
+            if len(table) * table.width * table.dtype.itemsize > STREAMED and model.solver == "krylov":
+                _fit_in_batches(model, table, y)
+            else:
+                model.fit(table.embeddings, y)
+    return model, f"{len(table)} rows", provenance, result
 
 
-def _learn_in_batches(model: ProjectAndProbe, table: EmbeddingTable, y: np.ndarray) -> None:
-    """The same model from one batch after the other: moments are all that the rows are needed for."""
+def _fit_in_batches(model: ProjectAndProbe, table: EmbeddingTable, y: Any) -> None:
+    """The same model, reading one batch at a time: the closed form needs nothing but moments of the rows."""
     from pro2.estimators.contract import check_classes
     from pro2.estimators.linear import unit_rows
     from pro2.estimators.moments import SourceMoments
@@ -151,96 +182,238 @@ def _learn_in_batches(model: ProjectAndProbe, table: EmbeddingTable, y: np.ndarr
     model.fit_moments(SourceMoments.from_batches(batches))
 
 
-def _from_moments(paths: list[Path], params: dict[str, Any]) -> tuple[ProjectAndProbe, dict[str, Any]]:
+def _from_moments(paths: list[Path], params: dict[str, Any]) -> Fitted:
     from pro2.estimators import ProjectAndProbe
+    from pro2.estimators.files import BACKBONE_KEYS
     from pro2.estimators.moments import SourceMoments
 
-    parts = [SourceMoments.load(path) for path in paths]
-    total = parts[0]
-    for path, part in zip(paths[1:], parts[1:]):
-        if part.width != total.width:
-            widths = f"{path} has moments of width {part.width}, {paths[0]} of {total.width}"
-            raise ValueError(f"{widths}: not one embedding")
-        total = total + part
-    with working(f"learning from {len(parts)} files of moments"):
-        model = ProjectAndProbe.from_moments(total, **params)
-    each = [{"file": path.name, "weight": part.total_weight} for path, part in zip(paths, parts)]
-    return model, {
-        "from": f"moments of {total.total_weight:g} rows in {len(parts)} files",
-        "facts": {"rows": total.total_weight, "moments": each},
-        "provenance": {"source": _common_backbone(paths, parts), "moments": each},
-    }
-
-
-def _common_backbone(paths: list[Path], parts: list[Any]) -> dict[str, Any]:
-    """What the files say about the backbone of their rows; a ValueError where they contradict each other."""
-    from pro2.estimators.files import BACKBONE_KEYS
-
-    found: dict[str, Any] = {}
-    for path, part in zip(paths, parts):
-        told = part.provenance.get("source", part.provenance)
+    total: Any = None
+    backbone: dict[str, Any] = {}
+    parts = []
+    for path in paths:
+        moments = SourceMoments.load(path)
+        recorded = moments.provenance.get("source", moments.provenance)
         for key in BACKBONE_KEYS:
-            if key in told and found.setdefault(key, told[key]) != told[key]:
-                raise ValueError(f"{path} has moments of another {key} ({told[key]!r}) than {found[key]!r} before it")
-    return found
+            if key in recorded and backbone.setdefault(key, recorded[key]) != recorded[key]:
+                before = f"{backbone[key]!r} before it"
+                raise ValueError(f"{path} has moments of another {key} ({recorded[key]!r}) than {before}")
+        total = moments if total is None else total + moments
+        parts.append({"file": path.name, "weight": moments.total_weight})
+    with status(f"learning from {len(paths)} files of moments"):
+        model = ProjectAndProbe.from_moments(total, **params)
+    origin = f"moments of {total.total_weight:g} rows in {len(paths)} files"
+    return model, origin, {"source": backbone, "moments": parts}, {"rows": total.total_weight, "moments": parts}
 
 
-def _from_pool(
+def _from_unlabeled(
     path: Path, table: EmbeddingTable, where: str | None, head: Path | None, names: list[str] | None,
     params: dict[str, Any],
-) -> tuple[ProjectAndProbe, dict[str, Any]]:  # fmt: skip
+) -> Fitted:  # fmt: skip
     from pro2.estimators import ProjectAndProbe
     from pro2.estimators.files import BACKBONE_KEYS
-
-    pool = facts(table, path, None, where)
-    told: dict[str, Any] = {"source": {key: pool[key] for key in BACKBONE_KEYS if key in pool}, "unlabeled": pool}
-    known: dict[str, Any] = {"rows": 0, "unlabeled": len(table)}
-    with working(f"learning from {len(table)} rows without labels"):
-        if head is None:
-            model = ProjectAndProbe.from_unlabeled(table, names or [], **params)
-            start = f"{len(table)} rows without labels"
-        else:
-            model = _from_head(head, names, table, params)
-            start = f"the head {head.name} and {len(table)} rows without labels"
-            told["head"], known["head"] = {"file": head.name}, head
-    return model, {"from": start, "facts": known, "provenance": told}
-
-
-def _from_head(path: Path, names: list[str] | None, table: EmbeddingTable, params: dict[str, Any]) -> ProjectAndProbe:
-    from pro2.estimators import ProjectAndProbe
     from pro2.export import read_head
 
-    head = read_head(path)
-    order = head.classes if names is None else names
+    pool = table_metadata(table, path, None, where)
+    provenance: dict[str, Any] = {"source": {key: pool[key] for key in BACKBONE_KEYS if key in pool}, "unlabeled": pool}
+    origin, result = f"{len(table)} rows without labels", {"rows": 0, "unlabeled": len(table)}
+    if head is None:
+        with status(f"learning from {origin}"):
+            return ProjectAndProbe.from_unlabeled(table, names or [], **params), origin, provenance, result
+    layer = read_head(head)
+    order = layer.classes if names is None else names
     if order is None:
-        n = len(head.weight)
-        raise ValueError(f"{path} does not say which classes its {n} outputs are: give --classes A,B,...")
-    if len(order) != len(head.weight) and (len(order), len(head.weight)) != (2, 1):
-        raise ValueError(f"--classes names {len(order)} classes, {path} has {len(head.weight)} outputs")
-    if head.weight.shape[1] != table.width:
-        raise ValueError(f"{path} takes embeddings of width {head.weight.shape[1]}, the table has {table.width}")
-    if head.unit and params["scale"] != "unit":
-        raise ValueError(f"{path} takes rows of length one: pass --scale unit")
-    return ProjectAndProbe.from_head(head.weight, head.bias, order, table, **params)
+        raise ValueError(f"{head} does not record the classes of its outputs: give --classes A,B,...")
+    if layer.unit and params["scale"] != "unit":
+        raise ValueError(f"{head} takes rows of length one: pass --scale unit")
+    try:
+        with status(f"learning from {head.name} and {origin}"):
+            model = ProjectAndProbe.from_head(layer.weight, layer.bias, order, table, **params)
+    except ValueError as error:
+        raise ValueError(f"{head} does not fit --classes and {path}: {error}") from error
+    provenance["head"] = {"file": head.name}
+    return model, f"the head {head.name} and {origin}", provenance, result | {"head": head}
 
 
-def _tell(model: ProjectAndProbe, out: Path, learned: dict[str, Any], as_json: bool) -> None:
-    projection, width = model.projection_, int(model.n_features_in_)
-    names = model.classes_.tolist()
-    result = {
-        "out": out,
-        "made_from": model.made_from_,
-        **learned["facts"],
-        "width": width,
-        "classes": names,
-        "n_components": int(projection.components_.shape[0]),
-        "n_informative": int(projection.n_informative_),
-    }
-    what = repr(result["label"]) if "label" in result else "the class"
-    listed = ", ".join(map(str, names[:10])) + (f", ... ({len(names)})" if len(names) > 10 else "")
-    lines = [
-        f"{out}: learned from {learned['from']} of width {width}, classes {listed}",
-        f"{result['n_components']} features, {result['n_informative']} of them ranked by how well they predict {what}",
-        *learned.get("lines", []),
-    ]
-    tell(result, lines, as_json)
+def adapt(
+    model: options.ModelFile,
+    out: options.Out,
+    target: Annotated[Path | None, typer.Argument(help="Table of target rows; a few labels are enough.")] = None,
+    label: options.SomeLabel = None,
+    labels: options.Labels = None,
+    where: options.Where = None,
+    unlabeled: Annotated[Path | None, typer.Option(help="Table of target rows without labels.")] = None,
+    validation: Annotated[
+        Path | None, typer.Option(help="Table of labelled rows that choose the paper's probe.")
+    ] = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    l2: Annotated[str | None, typer.Option(help="Instead of the model's: a number, auto or loo.")] = None,
+    n_features: Annotated[str | None, typer.Option(help="Instead of the model's: a number, auto or loo.")] = None,
+    label_sampling: Annotated[Sampling | None, typer.Option(help="How the labelled rows were drawn.")] = None,
+    class_shares: Annotated[
+        str | None, typer.Option(help="Known shares of the classes in the target, such as cat=0.7,dog=0.3.")
+    ] = None,
+    new_classes: Annotated[bool, typer.Option("--new-classes", help="Accept classes that the source lacks.")] = False,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Adapt MODEL to a target with the labels of TARGET; by default its rows without a label are used as well.
+
+    Labels are in a column of TARGET (--label), where an empty cell means none, or in separate files (--labels). Pass
+    --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them.
+
+    \b
+    Examples:
+      pro2 adapt model.safetensors target.arrow --label y --out adapted.safetensors
+      pro2 adapt model.safetensors pool.arrow --labels next.csv --label-sampling suggested -o adapted.safetensors
+      pro2 adapt model.safetensors target.arrow --label y --new-classes --out adapted.safetensors
+      pro2 adapt model.safetensors few.parquet -y y --unlabeled rest.parquet --out adapted.safetensors
+    """
+    import numpy as np
+
+    check_out(out, force)
+    fitted = load_estimator(model, "adapt", "adapt", multilabel=True)
+    several, has_labels = hasattr(fitted, "labels_"), label is not None or bool(labels)
+    if several:
+        options_of_one: dict[str, Any] = {
+            "--labels": labels,
+            "--unlabeled": unlabeled,
+            "--validation": validation,
+            "--l2": l2,
+        }
+        options_of_one |= {"--n-features": n_features, "--new-classes": new_classes, "--class-shares": class_shares}
+        refuse(options_of_one, ONE_LABEL)
+        if target is None:
+            raise ValueError("a model of several labels needs TARGET: a table with its labels in columns of 0 and 1")
+    elif (target is None) == has_labels or (target is None and unlabeled is None):
+        raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
+    elif new_classes and not has_labels:
+        raise ValueError("--new-classes goes with labels: give TARGET with --label COLUMN or --labels FILE")
+    elif class_shares is not None and not has_labels:
+        raise ValueError("--class-shares goes with labels: give TARGET with --label COLUMN or --labels FILE")
+    given = {"label_sampling": label_sampling and label_sampling.value}
+    given |= {"l2": l2 and number(l2), "n_features": n_features and number(n_features)}
+    fitted.set_params(**{name: value for name, value in given.items() if value is not None})
+
+    def rows(path: Path, where: str | None = None) -> EmbeddingTable:
+        return rows_for(fitted, path, where, embedding, verify, force)
+
+    X, y, provenance, n_left_out = None, None, dict(fitted.provenance), 0
+    extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}
+    if class_shares is not None:
+        extra["class_shares"] = _class_shares(class_shares, fitted.classes_)
+    pools: list[EmbeddingTable] = []
+    if target is not None:
+        few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted)
+        X = few.embeddings
+        provenance["target"] = table_metadata(few, target, label, where, labels)
+        # only averaged Pro2 uses rows without a label: the paper's probe does not, nor a choice by a validation set
+        if not several and fitted.l2 == fitted.n_features == "auto" and validation is None:
+            pools.append(rest)
+        else:
+            n_left_out = len(rest)
+    if unlabeled is not None:
+        pools.append(rows(unlabeled))
+        provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
+    if any(map(len, pools)):
+        extra["X_unlabeled"] = np.concatenate([pool.embeddings for pool in pools])
+    if validation is not None:
+        known, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted)
+        extra |= {"X_val": known.embeddings, "y_val": y_val}
+        provenance["validation"] = table_metadata(known, validation, label)
+    with status("adapting"):
+        adapted = fitted.adapt_unlabeled(extra["X_unlabeled"]) if y is None else fitted.adapt(X, y, **extra)
+        adapted.save(out, force=force, provenance=provenance)
+    _print_adapted(adapted, y, sum(map(len, pools)), n_left_out, out, as_json)
+
+
+def _class_shares(text: str, classes: Any) -> dict[Any, float]:
+    """NAME=SHARE,... as numbers by the model's own classes, which may be numbers themselves."""
+    named, shares = {str(name): name for name in classes.tolist()}, {}
+    for part in text.split(","):
+        name, found, share = (piece.strip() for piece in part.rpartition("="))
+        if not found or not share.replace(".", "", 1).isdigit():
+            raise ValueError(f"--class-shares must be NAME=NUMBER,NAME=NUMBER,..., got {part!r}")
+        shares[named.get(name, name)] = float(share)
+    return shares
+
+
+def _print_adapted(adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, out: Path, as_json: bool) -> None:
+    if hasattr(adapted, "labels_"):
+        counts = dict(zip(map(str, adapted.labels_.tolist()), (y == y).sum(axis=0).tolist()))  # NaN is no label
+    else:
+        counts = {str(name): 0 if y is None else y.tolist().count(name) for name in adapted.classes_.tolist()}
+    used = [] if y is None else [count(len(y), "label" if y.ndim == 1 else "labelled row")]
+    used += [f"{count(n_unlabeled, 'row')} without a label"] if n_unlabeled else []
+    lines = [f"{out}: adapted with {' and '.join(used)}"]
+    lines += [f"{n_left_out} rows without a label were left out"] if n_left_out else []
+    missing = [name for name, n in counts.items() if n == 0]
+    result = {"out": out, "labels": counts, "without_labels": missing, "unlabeled": n_unlabeled, "left_out": n_left_out}
+    chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
+    if chosen:
+        lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))
+    if hasattr(adapted, "report_"):
+        lines += str(adapted.report_).splitlines()
+        result |= {"verdict": adapted.report_.verdict(), "report": adapted.report_.to_dict()}
+    if missing and y is not None:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        lines.append(f"no label of {', '.join(missing[:5])}{more}: predicted from the source alone")
+    print_result(result | chosen, lines, as_json)
+
+
+def suggest(
+    model: options.ModelFile,
+    pool: Annotated[Path, typer.Argument(help="Table of target rows.")],
+    n: Annotated[int, typer.Option("-n", "--n", min=1, help="Number of rows to suggest.")] = 16,
+    adapted: Annotated[Path | None, typer.Option(help="Classifier adapted with the labels so far.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write ids and empty labels to this .csv.")] = None,
+    labels: options.Labels = None,
+    label: options.SomeLabel = None,
+    random_state: Annotated[int, typer.Option(help="Seed; the same number suggests the same rows.")] = 0,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    spreadsheet: options.Spreadsheet = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Suggest the rows of POOL whose labels would help most; fill them in and run `pro2 adapt --labels`.
+
+    Rows that have a label already, in --labels or in the column --label, are not suggested again. Suggested rows are
+    not a random sample: pass `--label-sampling suggested` to `pro2 adapt`, so that no accuracy is estimated from them.
+
+    \b
+    Examples:
+      pro2 suggest model.safetensors pool.arrow -n 16
+      pro2 suggest model.safetensors pool.arrow -n 16 --out next.csv
+      pro2 suggest model.safetensors pool.arrow --labels next.csv --adapted adapted.safetensors --out more.csv
+    """
+    check_out(out, force)
+    from pro2.active import suggest_labels
+    from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
+
+    fitted = load_estimator(model, "adapt", "suggest")
+    current = None if adapted is None else load_estimator(adapted, "predict", "suggest")
+    table = rows_for(fitted, pool, where, embedding, verify, force)
+    known, copied = None, []
+    if labels or label:
+        done, y, table = labelled_rows(table, pool, label, labels, required=False)
+        known = done.embeddings if len(done) else None
+        # labels of a column go into the new file, since `adapt --labels` reads them from files alone
+        copied = [] if labels else list(zip(done.ids.tolist(), y.tolist()))
+    if n > len(table):
+        raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
+    with status(f"choosing among {len(table)} rows"):
+        rows = suggest_labels(fitted, table.embeddings, n, adapted=current, random_state=random_state, X_labeled=known)
+    ids = table.ids[rows].tolist()
+    lines = ids
+    if out is not None:
+        cells = [*copied, *((name, "") for name in ids)]
+        atomic_write(out, lambda file: write_rows(file, ["id", "label"], cells, spreadsheet), force)
+        files = [word for path in [*(labels or []), out] for word in ("--labels", str(path))]
+        command = ["pro2", "adapt", str(model), str(pool), *files, "--label-sampling", "suggested"]
+        after = f", below the {count(len(copied), 'label')} of column {label!r}" if copied else ""
+        lines = [f"{out}: {count(len(ids), 'row')} to label{after}"]
+        lines.append(f"fill in the labels, then: {shlex.join(command)} --out FILE")
+    print_result({"ids": ids, "rows": table.rows[rows], "out": out}, lines, as_json)

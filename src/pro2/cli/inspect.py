@@ -1,29 +1,28 @@
-"""`pro2 inspect`: what a file is, where it came from, and whether it is intact."""
+"""`pro2 inspect` and `pro2 export`: what a file holds, and a classifier in other formats."""
 
 from __future__ import annotations
 
-import contextlib
-import html
-import json
-import re
+import enum
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pro2.cli import options
-from pro2.cli.errors import visible
-from pro2.cli.journey import is_saved_dataset, near, open_table, tell, working
+from pro2.cli.common import (
+    check_out,
+    closest_name,
+    is_saved_dataset,
+    load_estimator,
+    make_table,
+    open_table,
+    print_result,
+)
+from pro2.cli.progress import status
 
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
-
-JOURNAL = "journal.sqlite"
-LONGEST = 50  # entries that a terminal shows: the first 40 and the last 10
-_PAGES = ("index.html", "demo.html")
-_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-_WHAT = {
+SHOWN = 40  # columns of a table that a terminal shows; --json has all of them
+KINDS = {
     "ProjectAndProbe": "model",
     "LinearClassifier": "adapted classifier",
     "Projection": "projection",
@@ -33,193 +32,149 @@ _WHAT = {
     "MultiLabelClassifier": "adapted classifier of several labels",
     "SourceMoments": "source moments",
 }
+Format = enum.StrEnum("Format", ["onnx", "safetensors", "torch"])
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="Any file or folder that pro2 writes, or a table of yours.")],
+    file: Annotated[Path, typer.Argument(help="Model, table, moments, export or result folder.")],
     embedding: options.Embedding = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say what FILE is, where it came from and whether it is intact; exit status 1 if it is not."""
-    with working(f"reading {file}"):
+    """Show what FILE is, where it came from and whether it is intact; exit status 1 if it is not.
+
+    \b
+    Examples:
+      pro2 inspect model.safetensors
+      pro2 inspect birds.npz --json
+    """
+    with status(f"reading {file}"):
         found = _describe(file, embedding)
-    tell({"file": str(file), **found}, [line.rstrip() for line in _text(found).split("\n")[1:]], as_json)
+    parts: list[Any] = [make_table(["", ""], [[name, _text(value)] for name, value in _summary(found)], n_text=2)]
+    columns = [[name, *kind.split(", ", 1)] for name, kind in found.get("columns", {}).items()]
+    if columns:
+        more = f"; with --json all {len(columns)}" if len(columns) > SHOWN else ""
+        parts += ["", make_table(["column", "type", f"values (rows){more}"], columns[:SHOWN], n_text=3)]
+    print_result({"file": file, **found}, parts, as_json)
     if found.get("intact") is False:
         raise typer.Exit(1)
 
 
 def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
-    from pro2.estimators.files import describe, is_model_file
+    """All that is known of a file, as `--json` prints it; an error where a file is damaged."""
+    from pro2.estimators.files import describe, is_model_file, load
     from pro2.export import describe_export, is_export
 
     if not path.exists():
-        raise FileNotFoundError(f"no file at {path}; {near(path)}")
-    if (path / "job.json").is_file():
-        from pro2.embed.parts import describe_parts
-
-        return {"what": "unfinished embedding", **describe_parts(path)}
-    if (other := _describe_other(path)) is not None:
-        return other
+        raise FileNotFoundError(f"no file at {path}; {closest_name(path)}")
     if path.is_dir() and not is_saved_dataset(path):
-        return _results(path)
+        return _describe_results(path)
     if path.is_file() and is_model_file(path):
         found = describe(path)
-        return {"what": _WHAT[found["kind"]], **found, "intact": True}
+        report = getattr(load(path), "report_", None) if found["kind"].endswith("Classifier") else None
+        verdict = {} if report is None else {"verdict": report.verdict()}
+        return {"what": KINDS[found["kind"]], **verdict, **found, "intact": True}
     if path.suffix in (".onnx", ".pt") or is_export(path):
         return {"what": "exported classifier", **describe_export(path)}
-    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".arrow") and embedding is None:
-        return _table_or_list(path)
-    return _table(open_table(path, None, embedding, verify=False))
+    table = open_table(path, None, embedding, verify=False)
+    digest = table.verify()  # before anything else is read; raises where the table is damaged
+    found = {"what": "embedding table", "rows": len(table), "width": table.width, "dtype": str(table.dtype)}
+    found["columns"] = {name: _describe_column(values) for name, values in table.columns.items()}
+    found |= {"unused_columns": dict(table.skipped)} if table.skipped else {}
+    return found | {"provenance": dict(table.provenance), "digest": digest, "intact": True}
 
 
-def _table_or_list(path: Path) -> dict[str, Any]:
-    """Predictions, suggestions, labels and lists of left-out images have no embedding: their columns are all."""
-    from pro2.tables.digest import carries_digest
-    from pro2.tables.errors import TableError
+def _describe_results(path: Path) -> dict[str, Any]:
+    from pro2.lab.experiments.store import STORE, ResultStore
 
-    try:
-        return _table(open_table(path, None, None, verify=False))
-    except TableError as error:
-        if carries_digest(path):  # a table of ours, so it is damaged
-            raise
-        with contextlib.suppress(ValueError, OSError, ImportError):
-            return {"what": "list without embeddings", **_columns_of(path)}
-        raise error from None  # it is no list either: the first message says why
+    if not (path / STORE).is_file():
+        raise ValueError(f"{path} is a folder that pro2 did not write; `pro2 embed {path}` makes a table of its images")
+    with ResultStore(path) as store:
+        runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
+        found = {"what": "results of a sweep", "runs": runs, "failed": len(store.failures())}
+        return {**found, "intact": not store.damaged()}
 
 
-def _columns_of(path: Path) -> dict[str, Any]:
-    if path.suffix.lower() in (".parquet", ".arrow"):
-        import pyarrow.feather
-        import pyarrow.parquet
-
-        read = pyarrow.parquet.read_table if path.suffix.lower() == ".parquet" else pyarrow.feather.read_table
-        file = read(path)
-        return {"rows": file.num_rows, "columns": {field.name: str(field.type) for field in file.schema}}
-    from pro2.tables.csv_files import read_columns
-
-    columns = read_columns(path)
-    return {"rows": len(next(iter(columns.values()))), "columns": _values(columns)}
-
-
-def _table(table: EmbeddingTable) -> dict[str, Any]:
-    digest = table.verify()  # before anything is read; it raises, and says why, when the table is not intact
-    return {
-        "what": "embedding table",
-        "rows": len(table),
-        "width": table.width,
-        "dtype": str(table.dtype),
-        "columns": _values(table.columns),
-        **({"unused_columns": dict(table.skipped)} if table.skipped else {}),
-        "provenance": dict(table.provenance),
-        "digest": digest,
-        "intact": True,
-    }
-
-
-def _values(columns: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{_kind(values)}, {_spread(values)}" for name, values in columns.items()}
-
-
-def _kind(values: Any) -> str:
-    if values.dtype.kind != "O":
-        return str(values.dtype)
-    return next(({int: "integer", bool: "bool"}.get(type(item), "text") for item in values if item is not None), "text")
-
-
-def _spread(values: Any) -> str:
-    """Which values there are: all of a few, else how many."""
+def _describe_column(values: Any) -> str:
+    """The type, and the values with their counts if there are few."""
     import numpy as np
 
-    from pro2.tables.labels import labelled
+    from pro2.tables.columns import labelled
 
     if values.ndim == 2:
-        return f"{values.shape[1]} numbers per row"
+        return f"{values.dtype}, {values.shape[1]} numbers per row"
     present, mask = labelled(values)
+    kinds = {int: "integer", bool: "bool"}
+    kind = str(values.dtype)
+    if values.dtype.kind == "O":
+        kind = next((kinds.get(type(value), "text") for value in present.tolist()), "text")
     unique, counts = np.unique(present, return_counts=True)
-    shown = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
-    gaps = [] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"]
-    return ", ".join(([f"{len(unique)} values"] if not 0 < len(unique) <= 10 else shown) + gaps)
+    listed = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
+    listed = listed if 0 < len(unique) <= 10 else [f"{len(unique)} different values"]
+    return ", ".join([kind, *listed, *([] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"])])
 
 
-def _results(path: Path) -> dict[str, Any]:
-    from pro2.lab.experiments.results import ResultStore
-
-    if not (path / "log").is_dir():
-        raise ValueError(f"{path} is a folder that pro2 did not write; of images `pro2 embed {path}` makes a table")
-    with ResultStore(path) as store:
-        torn = store.torn()
-        return {
-            "what": "results of a sweep",
-            "runs": len(store.finished),
-            "failed": len(store.failures),
-            "seconds": round(sum(store.seconds.values()), 3),
-            "torn_records": [f"{each.segment} at byte {each.offset}" for each in torn],
-            "intact": not torn,
-        }
-
-
-def _describe_other(path: Path) -> dict[str, Any] | None:
-    """What a session, a page, JSON or a picture is; None for tables, models and results."""
-    if path.is_dir():
-        if (path / JOURNAL).is_file():
-            return _session(path / JOURNAL)
-        pages = [path / name for name in _PAGES if (path / name).is_file()]
-        files = sorted(each.name for each in path.iterdir())
-        return {**_page(pages[0]), "what": "page with its files", "files": files} if pages else None
-    suffix = path.suffix.lower()
-    if suffix in (".png", ".svg", ".pdf"):
-        return {"what": f"picture ({suffix[1:]})", "bytes": path.stat().st_size}
-    reader = {".sqlite": _session, ".html": _page, ".json": _json}.get(suffix)
-    return None if reader is None else reader(path)
+def _summary(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What a person wants to know, digests last and nothing twice; `--json` has the rest."""
+    provenance = found.get("provenance", {})
+    tables = {name: provenance[name] for name in ("source", "target", "unlabeled", "validation") if name in provenance}
+    backbone = provenance if "backbone" in provenance else next(iter(tables.values()), {})
+    state = "" if "intact" not in found else ", intact" if found["intact"] else ", damaged"
+    rows: list[tuple[str, Any]] = [("file", found["what"] + state), ("verdict", found.get("verdict"))]
+    rows += [(name, found[name]) for name in ("classes", "labels", "rows", "runs", "failed") if name in found]
+    rows += [] if "file" in provenance.get("source", {}) else [("source_kind", found.get("source_kind"))]
+    width, dtype = found.get("width", found.get("n_features_in")), found.get("dtype")
+    embedding = [f"width {width}" if width else None, dtype, backbone.get("backbone"), backbone.get("layer")]
+    rows.append(("embedding", ", ".join(filter(None, embedding))))
+    for name, table in tables.items():
+        label = f", labels in column {table['label']!r}" if table.get("label") else ""
+        where = f", where {table['where']}" if table.get("where") else ""
+        rows.append((name, f"{table['rows']} rows of {table['file']}{label}{where}" if "file" in table else ""))
+    rows += [(name, value) for name, value in found.get("params", {}).items() if value not in (None, "auto")]
+    rows += [("unused column", f"{name}: {why}") for name, why in found.get("unused_columns", {}).items()]
+    rows.append(("written by", f"pro2 {found['pro2_version']}" if "pro2_version" in found else ""))
+    rows.append(("digest", found.get("digest")))
+    rows += [(f"digest of {name}", table.get("digest")) for name, table in tables.items()]
+    rows.append(("weights digest", backbone.get("weights_digest")))
+    return [(name.replace("_", " "), value) for name, value in rows if value not in (None, "", [], {})]
 
 
-def _session(path: Path) -> dict[str, Any]:
-    """Counted without the journal's own class, which would take its lock and bring it up to date."""
-    import sqlite3
-
-    # A journal that nobody writes has no log beside it; reading it must not make one.
-    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=0.2)) as db:
-            kinds = dict(db.execute("SELECT kind, count(*) FROM events GROUP BY kind ORDER BY kind").fetchall())
-            people = [name for (name,) in db.execute("SELECT DISTINCT annotator FROM events WHERE kind = 'label'")]
-            intact = db.execute("PRAGMA quick_check").fetchone()[0] == "ok"
-    except sqlite3.DatabaseError as error:
-        if "locked" in str(error):
-            raise ValueError(f"{path} is in use by `pro2 label`; end that first") from error
-        raise ValueError(f"{path} is not a journal of `pro2 label` ({error})") from error
-    files = sorted(each.name for each in path.parent.iterdir() if each.name != path.name)
-    named = [name for name in people if name]
-    return {"what": "labelling session", "events": kinds, "annotators": named, "files": files, "intact": intact}
-
-
-def _page(path: Path) -> dict[str, Any]:
-    found = _TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
-    return {"what": "page", "title": html.unescape(found[1]) if found else None, "bytes": path.stat().st_size}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: it is no JSON ({str(error)[:200]})") from error
-    if isinstance(content, dict):
-        return {"what": "JSON object", "keys": list(content), "intact": True}
-    is_list = isinstance(content, list)
-    entries = len(content) if is_list else 1
-    return {"what": "JSON list" if is_list else "JSON value", "entries": entries, "intact": True}
-
-
-def _text(value: Any, depth: int = 0) -> str:
-    if isinstance(value, dict):
-        width = max([16 - 2 * depth, *(len(key) for key, each in value.items() if not isinstance(each, dict))])
-        indent = "\n" + "  " * depth
-        lines = [f"{indent}{visible(key):<{width}} {_text(each, depth + 1)}" for key, each in value.items()]
-        if len(lines) > LONGEST:  # a file of one column per dimension may have thousands
-            lines[LONGEST - 10 : -10] = [f"{indent}... {len(lines) - LONGEST} more, with --json all of them"]
-        return "".join(lines) or "none"
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, list):
-        more = f", ... ({len(value)})" if len(value) > 12 else ""
-        return visible(", ".join(map(str, value[:12]))) + more or "none"
-    plain = {True: "yes", False: "no", None: "none"}
-    return plain[value] if value is None or isinstance(value, bool) else visible(str(value))
+        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
+    return str(value)
+
+
+def export(
+    adapted: options.AdaptedFile,
+    out: options.Out,
+    format: Annotated[Format, typer.Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
+    backbone: Annotated[Path | None, typer.Option(help="With onnx: backbone graph to attach to.")] = None,
+    force: options.Replace = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write ADAPTED as one affine map: ONNX with labels and probabilities, safetensors or PyTorch weights.
+
+    A classifier of several labels becomes one layer with one output per label.
+
+    \b
+    Examples:
+      pro2 export adapted.safetensors --format onnx --out head.onnx
+      pro2 export adapted.safetensors --format onnx --backbone backbone.onnx --out image_to_class.onnx
+      pro2 export adapted.safetensors --format torch --out head.pt
+    """
+    check_out(out, force)
+    from pro2.export import OPSET
+    from pro2.export import export as write
+
+    classifier = load_estimator(adapted, "predict", "export", multilabel=True)
+    with status("exporting"):
+        write(classifier, out, format.value, force=force, backbone=backbone)
+    what, width = "labels" if hasattr(classifier, "labels_") else "classes", classifier.n_features_in_
+    names = getattr(classifier, f"{what}_").tolist()
+    result = {"out": out, "format": format.value, what: names, "width": width}
+    line = f"{out}: {width} numbers in, {len(names)} {what} out, {format.value}"
+    if format is Format.onnx and backbone is None:
+        result["opset"], line = OPSET, f"{line} (opset {OPSET}; outputs probabilities and label)"
+    print_result(result, [line], as_json)

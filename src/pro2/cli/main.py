@@ -1,4 +1,4 @@
-"""The `pro2` command: one place where commands are registered and mistakes become one-line messages."""
+"""The `pro2` command: its commands, and mistakes as one-line messages."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import sys
 import typer
 
 import pro2
-from pro2.cli import datasets, journey
-from pro2.cli.bench import bench
-from pro2.cli.demo import demo
 from pro2.cli.embed import embed
 from pro2.cli.errors import Commands, Interrupted, one_line, visible
-from pro2.cli.sweep import plans_app, sweep
+from pro2.cli.evaluate import diagnose, evaluate, predict
+from pro2.cli.fit import adapt, fit, suggest
+from pro2.cli.inspect import export, inspect
+from pro2.cli.label import label
+from pro2.cli.report import demo, report
+from pro2.cli.sweep import datasets_app, plans_app, sweep
 
 LABORATORY = "Laboratory, for papers"
 app = typer.Typer(
     name="pro2",
     cls=Commands,
-    help="Adapt a pre-trained model to a new domain with a handful of labels.",
+    help="Adapt a pre-trained model to a new domain with a few labels.",
     no_args_is_help=True,
     rich_markup_mode=None,  # panels cut long options in two on a terminal of 80 columns
     pretty_exceptions_enable=False,
@@ -27,8 +29,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"pro2 {pro2.__version__}")
         raise typer.Exit
 
@@ -36,40 +38,36 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
     ),
 ) -> None:
-    """Adapt a pre-trained model to a new domain with a handful of labels."""
+    """Adapt a pre-trained model to a new domain with a few labels."""
 
 
-app.command()(demo)
-app.command()(embed)
-journey.register(app)
+for command in (demo, embed, fit, adapt, suggest, label, predict, evaluate, diagnose, report, inspect, export):
+    app.command()(command)
 app.command(rich_help_panel=LABORATORY)(sweep)
 app.add_typer(plans_app, name="plans", rich_help_panel=LABORATORY)
-app.add_typer(datasets.app, name="datasets", rich_help_panel=LABORATORY)
-# unknown options are the benchmark's own
-own = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command(context_settings=own, rich_help_panel=LABORATORY)(bench)
+app.add_typer(datasets_app, name="datasets", rich_help_panel=LABORATORY)
 
 
 def main() -> None:
-    """Run the command; whatever goes wrong ends in one line on stderr, not in a traceback (PRO2_DEBUG=1 shows it)."""
+    """Run the command; an error becomes one line on stderr, with a traceback only where PRO2_DEBUG is set."""
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        _say("", visible(str(stop)) or "interrupted before the work began", "yellow")
+        _print_error("", visible(str(stop)) or "interrupted before the work began", "yellow")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("PRO2_DEBUG"):
             raise
-        _say("error: ", one_line(error))
+        _print_error("error: ", one_line(error))
         sys.exit(1)
 
 
-def _say(kind: str, text: str, style: str = "") -> None:
+def _print_error(prefix: str, text: str, style: str = "") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    words = Text.assemble((kind, "bold red"), (text, style))
-    Console(stderr=True).print(words, highlight=False, soft_wrap=True)
+    line = Text.assemble((prefix, "bold red"), (text, style))
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)

@@ -1,46 +1,45 @@
-"""Arguments and options that several commands have, each with one name, one flag and one help text."""
+"""Arguments and options that several commands have, each with one name, one flag and one help text; Tab completion."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, made by `pro2 fit`.")]
-AdaptedFile = Annotated[
-    Path, typer.Argument(help="Adapted classifier, made by `pro2 adapt` (or a model: its source head).")
-]
-TableFile = Annotated[
-    Path,
-    typer.Argument(help="Embedding table: .arrow, .parquet, .csv, .npz, .safetensors, .npy, or a saved data set."),
-]
+AdaptedFile = Annotated[Path, typer.Argument(help="Classifier made by `pro2 adapt`, or a model: its source head.")]
+TableFile = Annotated[Path, typer.Argument(help="Embedding table: .arrow, .parquet, .csv, .npz or a saved data set.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.")]
 Label = Annotated[str, typer.Option("--label", "-y", help="Column of the label; rows without one are left out.")]
+SomeLabel = Annotated[
+    str | None, typer.Option("--label", "-y", help="Column of the label in the table, or in --labels.")
+]
 Labels = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--labels",
-        metavar="<path>",
-        help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable.",
-    ),
+    typer.Option(metavar="<path>", help="CSV with columns id and label, as `pro2 suggest --out` writes; repeatable."),
 ]
-Where = Annotated[
-    str | None, typer.Option("--where", "-w", help='Use these rows only, e.g. "split == 0 and y != place".')
-]
-Embedding = Annotated[
-    str | None,
-    typer.Option(help="Array or column of the embedding; for one column per dimension 'e*', e or e0:e1279."),
-]
-Verify = Annotated[
-    bool, typer.Option("--verify/--no-verify", help="Compare each table with its digest before it is used.")
-]
-Spreadsheet = Annotated[
-    bool,
-    typer.Option("--spreadsheet/--no-spreadsheet", help="In .csv, put ' before text that begins with = + - or @."),
-]
-Force = Annotated[
-    bool,
-    typer.Option("--force", "-f", help="Replace what was written before, and accept a table of another backbone."),
-]
+Where = Annotated[str | None, typer.Option("--where", "-w", help='Rows to use, e.g. "split == 0 and y != place".')]
+Embedding = Annotated[str | None, typer.Option(help="Column of the embedding, or a pattern for columns, e.g. 'e*'.")]
+Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the content of tables with their digests.")]
+Spreadsheet = Annotated[bool, typer.Option(help="In .csv, put ' before text that begins with = + - or @.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace existing output; accept another backbone.")]
 Replace = Annotated[bool, typer.Option("--force", "-f", help="Replace the file at --out if it exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def completes(module: str, function: str) -> Callable[[str], list[str]]:
+    """Names that a function of a module lists, by their beginning; the module is imported when Tab is pressed."""
+
+    def complete(incomplete: str) -> list[str]:
+        names = getattr(importlib.import_module(module), function)()
+        return sorted(name for name in names if name.startswith(incomplete))
+
+    return complete
+
+
+complete_backbones = completes("pro2.embed.registry", "list_beginnings")
+complete_datasets = completes("pro2.lab.datasets", "list_datasets")
+complete_plans = completes("pro2.lab.experiments.plan", "list_presets")

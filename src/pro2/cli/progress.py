@@ -1,77 +1,80 @@
-"""How a sweep shows its progress: a live display, plain lines, JSON lines, or nothing."""
+"""One progress display for all commands: a live bar on a terminal, a few lines in a log, or nothing."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from pro2.lab.experiments.run import Progress
+from pro2.cli.errors import visible
 
-Show = Callable[["Progress"], None]
-
-# Plain output goes to logs: one line every few seconds is enough.
-_EVERY = 5.0
+LOG_INTERVAL = 60.0  # seconds; a log gets a line per tenth of the work, and one a minute if that is longer
 
 
-@contextmanager
-def progress_display(mode: str = "auto") -> Iterator[Show | None]:
-    """A callback for `run_sweep`; "auto" is a live display on a terminal and plain lines elsewhere."""
-    if mode == "quiet":
-        yield None
-    elif mode == "json":
-        yield _print_json
-    elif not sys.stderr.isatty():
-        yield _PlainLines()
-    else:
-        yield from _live()
+class Progress:
+    """How much of a command is done, on standard error; `update` may be passed on as a callback.
+
+    >>> with Progress("images") as progress:
+    ...     progress.update(32, 1000)
+    """
+
+    def __init__(self, unit: str, quiet: bool = False) -> None:
+        self.unit, self.quiet = unit, quiet
+        self.done, self.total = 0, 0
+        self._bar: Any = None
+        self._start: tuple[int, float] | None = None  # what was done at the first call, and when that was
+        self._logged = (-1, 0.0)  # tenth and time of the last line
+
+    def __enter__(self) -> Progress:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            # labels and file names may look like markup, so the note is plain text
+            note = TextColumn("{task.fields[note]}", markup=False)
+            self._bar = Bar(
+                BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn(), console=Console(stderr=True)
+            )
+            self._task = self._bar.add_task(self.unit, total=None, note="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` units are finished, with the rate since the first call and a note."""
+        now = time.monotonic()
+        self.done, self.total = done, total
+        self._start = self._start or (done, now)
+        if self.quiet:
+            return
+        elapsed, gained = now - self._start[1], done - self._start[0]
+        rate = gained / elapsed if gained > 0 and elapsed > 0 else 0.0
+        parts = [f"{rate:.3g} {self.unit}/s"] if rate else []
+        parts += [visible(note)] if note else []
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, note=", ".join(parts))
+            return
+        tenth = done * 10 // total if total else 10
+        if tenth > self._logged[0] or now - self._logged[1] >= LOG_INTERVAL:
+            self._logged = (tenth, now)
+            parts += [f"{(total - done) / rate:.0f} s left"] if rate and done < total else []
+            print(", ".join([f"{done}/{total} {self.unit}", *parts]), file=sys.stderr, flush=True)
 
 
-def _print_json(state: Progress) -> None:
-    counts = {"runs": state.n_runs, "before": state.n_before, "done": state.n_done, "failed": state.n_failed}
-    print(
-        json.dumps({"event": "progress", **counts, "seconds": round(state.seconds, 3), "best": state.best}), flush=True
-    )
+@contextlib.contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show on a terminal what is being done; logs and pipes get nothing."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
 
-
-class _PlainLines:
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def __call__(self, state: Progress) -> None:
-        if time.monotonic() - self._last >= _EVERY or state.n_missing == 0:
-            self._last = time.monotonic()
-            print(_line(state), file=sys.stderr, flush=True)
-
-
-def _line(state: Progress) -> str:
-    left = f"{state.n_missing / state.rate:.0f} s left" if state.rate > 0 else "time left unknown"
-    done = state.n_before + state.n_done
-    failed = f", {state.n_failed} failed" if state.n_failed else ""
-    return f"{done}/{state.n_runs} runs{failed}, {state.rate:.0f} per second, {left}"
-
-
-def _live() -> Iterator[Show]:
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    bar = Bar(
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=console
-    )
-    task = bar.add_task("runs", total=None, note="opening data")
-    with Live(bar, console=console, refresh_per_second=8) as live:
-
-        def show(state: Progress) -> None:
-            note = f"{state.rate:.0f} runs/s" + (f", [red]{state.n_failed} failed[/]" if state.n_failed else "")
-            bar.update(task, total=state.n_runs, completed=state.n_runs - state.n_missing, note=note)
-            best = "   ".join(f"{name} [bold]{value:.1%}[/]" for name, value in state.best.items())
-            live.update(Group(bar, f"best mean accuracy so far   {best}" if best else ""))
-
-        yield show
+    with Console(stderr=True).status(Text(visible(text))):
+        yield

@@ -1,54 +1,78 @@
-"""`pro2 report`: a page about an adapted classifier, or about the results of a sweep."""
+"""`pro2 report` and `pro2 demo`: pages about a classifier, the results of a sweep, or a demonstration."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pro2.cli import options
+from pro2.cli.common import (
+    check_out,
+    closest_name,
+    labelled_rows,
+    load_estimator,
+    make_table,
+    print_result,
+    rows_for,
+)
 from pro2.cli.errors import refuse
-from pro2.cli.journey import check_out, labelled_rows, load_estimator, near, rows_for, tell, working
+from pro2.cli.progress import Progress, status
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
+
+WHAT = """Real digit images, four to a collage: in the source all four predict the class, in each target only one.
+1. Learn ranked features from 2,000 labelled source rows.
+2. Adapt to each target with 2, 8 and 32 labels per class, ten draws each, and score on all other rows.
+3. Repeat with Gaussians, where the best answer is known."""
+NEXT = (
+    ("pro2 fit source.arrow --label y --out model.safetensors", "the same on a table of your own"),
+    ("pro2 embed photos/ --out pool.arrow", "make such a table from images; needs pip install 'pro2[lite]'"),
+    ("pro2 demo --label", "label images in the browser; needs pip install 'pro2[label,lite]'"),
+)
 
 
 def report(
     path: Annotated[Path, typer.Argument(help="Adapted classifier, or result folder of `pro2 sweep`.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Page to write, by default beside it; of a folder, by default PATH/report."),
+        typer.Option("--out", "-o", help="Page to write, by default PATH.html, or PATH/report for a folder."),
     ] = None,
-    pool: Annotated[Path | None, typer.Option(help="Table of target rows: shows those that it doubts most.")] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", "-y", help="Column of the labels it was adapted with, in POOL or --labels.")
-    ] = None,
+    pool: Annotated[Path | None, typer.Option(help="Table of target rows, to show the least certain ones.")] = None,
+    label: options.SomeLabel = None,
     labels: options.Labels = None,
-    images: Annotated[Path | None, typer.Option(help="Folder with the pictures of the pool's rows.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder with the images of the pool's rows.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
     selection: Annotated[str | None, typer.Option(help="Of a folder: validation, oracle or support.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Of a folder: write NAME.md with pictures there, too.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Of a folder: also write NAME.md with figures there.")] = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about PATH.
 
-    Of an adapted classifier: how good it is, what more labels would bring, and, with --pool, rows to look at. With the
-    labels it was adapted with (--label or --labels), also those that surprise most. Of a result folder: tables and
-    figures, with PNG, SVG and CSV of each.
+    For an adapted classifier the page shows its estimated accuracy, the expected gain from more labels and, with --pool
+    and its labels (--label or --labels), the rows to review. For a result folder: tables and figures, with PNG, SVG and
+    CSV of each.
+
+    \b
+    Examples:
+      pro2 report adapted.safetensors --out report.html
+      pro2 report adapted.safetensors --pool pool.arrow --labels next.csv --images photos/ --out report.html
+      pro2 report results/main --markdown docs/results
     """
     if not path.exists():
-        raise FileNotFoundError(f"no classifier or folder of results at {path}; {near(path)}")
+        raise FileNotFoundError(f"no classifier or folder of results at {path}; {closest_name(path)}")
     if not path.is_file():
         of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
         refuse(of_classifier, f"an adapted classifier; {path} is none")
         from pro2.lab.report import write_report
 
         page = write_report(path, out, selection, markdown)
-        return tell({"page": page}, [str(page)], as_json)
+        return print_result({"page": page}, [str(page)], as_json)
     refuse({"--selection": selection, "--markdown": markdown}, f"a result folder; {path} is none")
     if pool is None and (label or labels or images):
         raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
@@ -57,23 +81,20 @@ def report(
     from pro2.report_page import write_report_page
 
     adapted = load_estimator(path, "predict", "report")
-    with working("writing the page"):
+    with status("writing the page"):
         rows: dict[str, Any] = {}
         if pool is not None:
             table = rows_for(adapted, pool, None, embedding, verify, force)
             rows = _rows(adapted, table, pool, label, labels) if label or labels else {"pool": table}
-        said = write_report_page(adapted, page, **rows, images=images, force=force)
-    return tell({"page": page, **said}, [said["verdict"], str(page)], as_json)
+        result = write_report_page(adapted, page, **rows, images=images, model=path.name, force=force)
+    return print_result({"page": page, **result}, [result["verdict"], str(page)], as_json)
 
 
 def _rows(
     adapted: Any, table: EmbeddingTable, pool: Path, label: str | None, labels: list[Path] | None
 ) -> dict[str, Any]:
-    """The rows to look at, as arguments of `write_report_page`.
-
-    Surprising rows are known by number, so the labelled rows must be those of `pro2 adapt`, in its order.
-    """
-    few, y, rest = labelled_rows(table, pool, label, labels, adapted.classes_)
+    """Arguments of `write_report_page`: rows go by number, so they must be those of `pro2 adapt`, in its order."""
+    few, y, rest = labelled_rows(table, pool, label, labels, adapted)
     known = adapted.provenance.get("target", {})
     if known.get("rows") != len(few) or "labels" in known or known.get("digest") not in (None, few.origin_digest):
         raise ValueError(
@@ -81,3 +102,82 @@ def _rows(
             f"{known.get('file', 'an unknown table')}); leave --label and --labels out, or give the same ones"
         )
     return {"pool": rest, "labelled": (few, y)}
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
+    images: Annotated[bool, typer.Option("--images", help="Embed a few hundred images first (extra lite).")] = False,
+    label: Annotated[bool, typer.Option("--label", help="Label images in the browser (extras label, lite).")] = False,
+    browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
+    as_json: options.AsJson = False,
+) -> None:
+    """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
+
+    \b
+    Examples:
+      pro2 demo --out my-demo
+      pro2 demo --label
+    """
+    from rich.console import Console
+
+    console = Console(quiet=as_json)
+    out.mkdir(parents=True, exist_ok=True)
+    if label:
+        from pro2.cli.label import check_installed, demo_page
+
+        check_installed()
+        return demo_page(out, browser, as_json)
+    result = _from_images(console, out) if images else _from_digits(console, out)
+    if as_json:
+        print_result(result, [], as_json)
+    return None
+
+
+def _from_images(console: Any, out: Path) -> dict[str, Any]:
+    from pro2.lab.images_demo import images_demo
+
+    rows = images_demo(out, console)
+    _print_accuracy(console, rows, "target")
+    console.print(f"The rows behind it: {out / 'images.csv'}")
+    return {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
+
+
+def _from_digits(console: Any, out: Path) -> dict[str, Any]:
+    from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
+    from pro2.lab.report.demo_page import SHIFTS, values_of, write_demo_page
+
+    console.print(WHAT, highlight=False)
+    total = n_collage_rows() + 3
+    with Progress("rows", quiet=console.quiet) as bar:
+
+        def advance() -> None:
+            bar.update(bar.done + 1, total)
+
+        collages, shog = list(collage_rows(advance)), list(shog_rows(advance))
+    _print_accuracy(console, collages, "predictive pair")
+    console.print("\nShifted Gaussians: accuracy in % of a probe on the first d of 20 features", highlight=False)
+    cells = {(r["target"], r["n_shots"], r["n_features"]): f"{100 * r['accuracy']:.1f}" for r in shog}
+    sizes, shots = values_of(shog, "n_features"), values_of(shog, "n_shots")
+    lines = [[SHIFTS[t], n, *(cells[t, n, d] for d in sizes)] for t in values_of(shog, "target") for n in shots]
+    console.print(make_table(["target", "labels", *(f"d = {d}" for d in sizes)], lines))
+    written = {out / "collages.csv": collages, out / "shog.csv": shog}
+    for path, rows in written.items():
+        save_rows(path, rows)
+    page = write_demo_page(collages, shog, out / "demo.html", NEXT)
+    console.print(f"\nOpen [bold]{page}[/] in a browser. The rows behind it: {', '.join(map(str, written))}")
+    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
+    return {"page": page, "rows": list(written), "accuracy": collages, "gaussians": shog}
+
+
+def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) -> None:
+    """A line for each method under each target, and their means; `shift` is the title of the targets' column."""
+    from pro2.lab.report.demo_page import accuracy_lines, values_of
+
+    console.print("Target accuracy in % ± standard error, by labels per class; * = best", highlight=False)
+    targets, lines = values_of(rows, "target"), []
+    for target in [*targets, f"mean of the {len(targets)}"]:
+        found = accuracy_lines(rows, **({"target": target} if target in targets else {}))
+        for i, (method, cells) in enumerate(found):
+            marked = [f"{text} *" if best else f"{text}  " for text, best in cells]
+            lines.append([target if i == 0 else "", method, *marked])
+    console.print(make_table([shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))], lines, n_text=2))

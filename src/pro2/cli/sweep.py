@@ -1,9 +1,8 @@
-"""`pro2 sweep` and `pro2 plans`."""
+"""`pro2 sweep`, `pro2 plans` and `pro2 datasets`: the laboratory."""
 
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,24 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pro2.cli import options
-from pro2.cli.completion import complete_plans
+from pro2.cli.common import make_table, print_result
 from pro2.cli.errors import Commands
-from pro2.cli.journey import tell
+from pro2.cli.options import complete_datasets, complete_plans
+from pro2.cli.progress import Progress
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
-    from pro2.lab.experiments.progress import Estimate, SweepSummary
+    from pro2.lab.experiments.run import SweepState
 
 plans_app = typer.Typer(cls=Commands, help="List the plans that ship with the package.", no_args_is_help=False)
+datasets_app = typer.Typer(
+    cls=Commands, help="List data sets, or check a folder against the official layout.", invoke_without_command=True
+)
+DatasetName = Annotated[str, typer.Argument(help="Name, see `pro2 datasets`.", autocompletion=complete_datasets)]
+PlanName = Annotated[str, typer.Argument(help="A preset or a plan file (.toml).", autocompletion=complete_plans)]
+Device = Annotated[str | None, typer.Option(help="Where features are trained by gradient steps, e.g. cuda.")]
 
 
 def sweep(
-    plan: Annotated[
-        str,
-        typer.Argument(
-            help="A preset (see `pro2 plans`) or a plan file (.toml, .yaml).", autocompletion=complete_plans
-        ),
-    ],
+    plan: PlanName,
     out: Annotated[Path, typer.Option(help="Result folder. The same command again does only what is missing.")],
     data: Annotated[Path | None, typer.Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
     table: Annotated[Path | None, typer.Option(help="Run on this embedding table instead of the plan's data.")] = None,
@@ -36,107 +37,55 @@ def sweep(
     source: Annotated[str | None, typer.Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
     pool: Annotated[str | None, typer.Option(help="With --table: rows that targets come from.")] = None,
     group: Annotated[str | None, typer.Option(help="With --table: column of the spurious attribute.")] = None,
-    domain: Annotated[
-        str | None, typer.Option(help="With --table: column of the domain, one target per value.")
-    ] = None,
+    domain: Annotated[str | None, typer.Option(help="With --table: column of the domain, a target per value.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds instead of the plan's.")] = None,
     shots: Annotated[str | None, typer.Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
     selection: Annotated[str | None, typer.Option(help="validation, oracle or support.")] = None,
     engine: Annotated[str, typer.Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
     address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Batches at a time; by default one per core.")] = None,
-    memory: Annotated[str, typer.Option(help="Most memory for data and running batches, e.g. 2G.")] = "4G",
-    device: Annotated[
-        str | None, typer.Option(help="Where features are trained by gradient steps, e.g. cuda; by default the CPU.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Draws at a time; by default one per core.")] = None,
+    device: Device = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
-    """Run a plan, or a suite of plans: all missing runs, in batches, into one folder; it may be stopped at any time."""
-    from pro2.lab.experiments import Suite, find_plan
-    from pro2.lab.experiments.memory import parse_memory
-    from pro2.lab.experiments.parsing import override
+    """Run a plan, or a suite of plans: all missing runs, into one folder; it may be stopped at any time."""
+    from pro2.lab.experiments.plan import Suite, change_plan, find_plan, plans_of, write_suite
+    from pro2.lab.experiments.run import estimate_sweep, run_sweep
 
     chosen = find_plan(plan)
-    home = Path(plan).parent if Path(plan).is_file() else Path()
-    root = home if data is None else data
+    folder = Path(plan).parent if Path(plan).is_file() else Path()
+    root = folder if data is None else data
     if table is not None:
         columns = {"label": label, "source": source, "pool": pool, "group": group, "domain": domain}
         chosen, root = _on_table(chosen, table, columns), table.parent
-    changed: dict[str, Any] = {"shots": _numbers(shots), "selection": selection, "seeds": seeds}
-    plans = {out: chosen} if not isinstance(chosen, Suite) else _in_folders(chosen, home, out, dry_run)
-    plans = {folder: override(each, **changed) for folder, each in plans.items()}
-    how = {"data": root, "engine": engine, "address": address, "n_workers": workers, "retry": retry,
-               "memory": parse_memory(memory), "device": device}  # fmt: skip
-    show = "json" if as_json else "quiet" if quiet else "auto"
-    failed = [_run(each, folder, how, show, dry_run, as_json) for folder, each in plans.items()]
-    if any(failed):
+    plans = plans_of(chosen, folder) if isinstance(chosen, Suite) else {"": chosen}
+    if isinstance(chosen, Suite) and not dry_run:
+        write_suite(chosen, out, plans)
+    # every plan is checked before the first one runs
+    changes = {"shots": _numbers(shots), "selection": selection, "seeds": seeds}
+    plans = {name: change_plan(member, **changes) for name, member in plans.items()}
+    n_failed = 0
+    for name, member in plans.items():
+        if dry_run:
+            _print_state(estimate_sweep(member, out / name, root), member.name, None, as_json)
+            continue
+        with Progress("runs", quiet=quiet or as_json) as bar:
+
+            def update(state: SweepState) -> None:
+                if as_json:
+                    counts = {"n_before": state.n_before, "n_done": state.n_done, "n_failed": state.n_failed}
+                    print_result({"event": "progress", "n_runs": state.n_runs, **counts, "at": state.at}, [], True)
+                failed = [f"{state.n_failed} failed"] if state.n_failed else []
+                bar.update(state.n_runs - state.n_missing, state.n_runs, ", ".join([*failed, state.at]))
+
+            state = run_sweep(member, out / name, data=root, engine=engine, address=address, n_workers=workers,
+                              retry=retry, device=device, progress=update)  # fmt: skip
+        _print_state(state, member.name, out / name, as_json)
+        n_failed += state.n_failed
+    if n_failed:
         raise typer.Exit(2)
-
-
-def _in_folders(suite: Suite, home: Path, out: Path, dry_run: bool) -> dict[Path, Plan]:
-    """Each plan of a suite with the folder that its results go to; the suite itself is noted beside them."""
-    from pro2.lab.experiments.presets import members, note_suite
-
-    plans = members(suite, home)
-    if not dry_run:
-        note_suite(suite, out, list(plans))
-    return {out / each: plan for each, plan in plans.items()}
-
-
-def _run(plan: Plan, out: Path, options: dict[str, Any], show: str, dry_run: bool, as_json: bool) -> int:
-    """Run one plan, or say what it would do; the number of failed runs."""
-    from pro2.cli.progress import progress_display
-    from pro2.lab.experiments.run import estimate_sweep, run_sweep
-
-    if dry_run:
-        _print_estimate(plan, estimate_sweep(plan, out, options["data"], options["n_workers"]), as_json)
-        return 0
-    with progress_display(show) as progress:
-        summary = run_sweep(plan, out, progress=progress, **options)
-    _print_summary(summary, as_json)
-    return summary.n_failed
-
-
-@plans_app.callback(invoke_without_command=True)
-def plans(context: typer.Context, as_json: options.AsJson = False) -> None:
-    """List the plans that ship with the package."""
-    if context.invoked_subcommand is not None:
-        return None
-    from rich.console import Console
-    from rich.table import Table
-
-    from pro2.lab.experiments import Suite, find_plan, list_presets
-
-    found: dict[str, dict[str, str]] = {}
-    for name in list_presets():
-        plan = find_plan(name)
-        tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
-        shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
-        found[name] = {"description": plan.description, "data": shown}
-    if as_json:
-        return tell(found, [], as_json)
-    listing = Table("name", "what it does", "data", box=None, header_style="bold")
-    for name, each in found.items():
-        listing.add_row(name, each["description"], each["data"])
-    return Console().print(listing)
-
-
-@plans_app.command("show")
-def show_plan(
-    name: Annotated[str, typer.Argument(help="Name of a preset.", autocompletion=complete_plans)],
-    as_json: options.AsJson = False,
-) -> None:
-    """Print a preset's plan file, to read or to copy."""
-    from pro2.lab.experiments import Suite, find_plan, preset_text
-
-    text = preset_text(name)
-    if as_json:
-        plan = find_plan(name)
-        return tell({"file": text, "plan": asdict(plan) if isinstance(plan, Suite) else plan.to_dict()}, [], as_json)
-    return typer.echo(text, nl=False)
 
 
 def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan | Suite:
@@ -153,44 +102,104 @@ def _on_table(plan: Plan | Suite, table: Path, columns: dict[str, Any]) -> Plan 
     return parse_plan({**plan.to_dict(), "data": [entry]}, where=f"--table {table.name}")
 
 
-def _numbers(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
+def _numbers(text: str | None) -> list[int] | None:
     try:
-        return tuple(int(part) for part in text.split(","))
+        return None if text is None else [int(part) for part in text.split(",")]
     except ValueError as error:
         raise ValueError(f"shots is {text!r}; expected whole numbers with commas, e.g. 2,8,32") from error
 
 
-def _print_estimate(plan: Plan, estimate: Estimate, as_json: bool) -> None:
-    lines = [
-        f"{plan.name}: {estimate.n_runs} runs, {estimate.n_missing} missing, in {estimate.n_batches} batches",
-        f"about {estimate.seconds:.0f} s on this machine and up to {estimate.memory / 2**20:.0f} MiB of memory",
-    ]
-    tell(asdict(estimate), lines, as_json)
-    if not as_json:
-        _print_skips(estimate.skips)
-
-
-def _print_summary(summary: SweepSummary, as_json: bool) -> None:
-    rate = summary.n_done / summary.seconds if summary.seconds > 0 else 0.0
-    before = f", {summary.n_before} were there before" if summary.n_before else ""
-    lines = [f"{summary.n_done} runs in {summary.seconds:.1f} s ({rate:.0f} per second){before}: {summary.folder}"]
-    if summary.n_torn:
-        lines.append(f"{summary.n_torn} record(s) were cut off by an earlier stop; their runs were done again")
-    lines.append(f"tables and figures: pro2 report {summary.folder}")
-    tell({"event": "summary", **asdict(summary)}, lines, as_json)
-    if as_json:
-        return
-    _print_skips(summary.skips)
-    if summary.n_failed:
-        typer.echo(
-            f"{summary.n_failed} runs failed; see {summary.folder / 'failures.json'}, run again with --retry", err=True
-        )
-
-
-def _print_skips(skips: Any) -> None:
-    for skip in skips:
+def _print_state(state: SweepState, name: str, folder: Path | None, as_json: bool) -> None:
+    """What a sweep did, or, without a folder, what it would do."""
+    if folder is None:
+        lines = [f"{name}: {state.n_runs} runs, {state.n_missing} missing, in {state.n_cells} draws"]
+    else:
+        before = f", {state.n_before} were there before" if state.n_before else ""
+        lines = [f"{state.n_done} runs in {state.seconds:.1f} s{before}: {folder}"]
+        lines += [f"{state.n_damaged} damaged results were dropped and done again"] if state.n_damaged else []
+        lines += [f"tables and figures: pro2 report {folder}"]
+    event = {"event": "summary", "folder": folder, "n_missing": state.n_missing, **asdict(state)}
+    print_result(event, lines, as_json)
+    for skip in () if as_json else state.skips:
         what = " ".join(str(v) for v in (skip.data, skip.target, skip.method) if v not in (None, "*"))
         shots = f" at {skip.shots} shots" if skip.shots is not None else ""
-        print(f"left out: {what}{shots}: {skip.reason}", file=sys.stderr)
+        typer.echo(f"left out: {what}{shots}: {skip.reason}", err=True)
+    if folder is not None and state.n_failed and not as_json:
+        typer.echo(f"{state.n_failed} runs failed; see {folder / 'failures.json'}, run again with --retry", err=True)
+
+
+@plans_app.callback(invoke_without_command=True)
+def plans(context: typer.Context, as_json: options.AsJson = False) -> None:
+    """List the plans that ship with the package."""
+    if context.invoked_subcommand is not None:
+        return
+    from pro2.lab.experiments import Suite, find_plan, list_presets
+
+    listing = {}
+    for name in list_presets():
+        plan = find_plan(name)
+        tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
+        shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
+        listing[name] = {"description": plan.description, "data": shown}
+    rows = [[name, plan["description"], plan["data"]] for name, plan in listing.items()]
+    print_result(listing, [make_table(["name", "what it does", "data"], rows, n_text=3)], as_json)
+
+
+@plans_app.command("show")
+def show_plan(name: PlanName, as_json: options.AsJson = False) -> None:
+    """Print a preset's plan file, to read or to copy."""
+    from pro2.lab.experiments import find_plan, preset_text
+
+    text = preset_text(name)
+    if as_json:
+        print_result({"file": text, "plan": find_plan(name).to_dict()}, [], as_json)
+    else:
+        typer.echo(text, nl=False)
+
+
+@datasets_app.callback()
+def datasets(context: typer.Context, as_json: options.AsJson = False) -> None:
+    """List the data sets."""
+    if context.invoked_subcommand is not None:
+        return
+    from pro2.lab.datasets import get_dataset, list_datasets
+
+    titles = {name: get_dataset(name).title for name in list_datasets()}
+    advice = "how to get one, and its licence: pro2 datasets show NAME; check a folder: pro2 datasets check NAME ROOT"
+    print_result(titles, [make_table(["", ""], titles.items(), n_text=2), "", advice], as_json)
+
+
+@datasets_app.command("show")
+def show_dataset(name: DatasetName, as_json: options.AsJson = False) -> None:
+    """Show how to obtain a data set and what its folder looks like."""
+    from pro2.lab.datasets import get_dataset
+
+    data = get_dataset(name)
+    value = {key: getattr(data, key) for key in ("name", "title", "licence", "obtain", "layout", "label", "group")}
+    rows = [*value.items(), *(("rows", f"{split}: {count:,}") for split, count in data.published.items())]
+    print_result({**value, "rows": dict(data.published)}, [make_table(["", ""], rows, n_text=2)], as_json)
+
+
+@datasets_app.command("check")
+def check_dataset(
+    name: DatasetName,
+    root: Annotated[Path, typer.Argument(help="Folder of the data set, or its parent.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """List what is missing in a folder; exit status 1 if anything is."""
+    from pro2.lab.datasets import get_dataset
+
+    data = get_dataset(name)
+    report = data.check(root)
+    value: dict[str, Any] = {"complete": report.ok, "missing": list(report.missing), "notes": list(report.notes)}
+    lines = [*(f"missing: {line}" for line in report.missing), *(f"note: {line}" for line in report.notes)]
+    if report.ok:
+        images = data.load(root)
+        source = len(data.source_rows(images.columns))
+        targets = {target: len(rows) for target, rows in data.targets(images.columns).items()}
+        value |= {"images": len(images), "root": str(images.root), "source": source, "targets": targets}
+        lines += [f"complete: {len(images):,} images in {images.root}", f"source: {source:,} rows"]
+        lines += [f"target {target}: {n:,} rows" for target, n in targets.items()]
+    print_result(value, lines, as_json)
+    if not report.ok:
+        raise typer.Exit(1)

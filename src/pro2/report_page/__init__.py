@@ -1,28 +1,32 @@
-"""One HTML page about an adapted classifier: what its report says, and the rows to look at."""
+"""One HTML page about an adapted classifier: what its report says, and the rows to look at.
+
+The page loads nothing, runs nothing, and escapes every name, as Jinja2 does by itself.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
-from os import PathLike
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.report import AdaptationReport
-from pro2.report_page.page import render
-from pro2.report_page.rows import Shown, doubtful_rows, look
+from pro2.report_page.rows import Shown, doubtful_rows, load_rows
 from pro2.tables.embeddings import EmbeddingTable
 
-SHOWN_ROWS = 12
+SHOWN_ROWS, SHOWN_CLASSES, SHOWN_CONFUSIONS = 12, 30, 15
+SMALL_CONFUSION = 8  # classes up to which the whole matrix fits on a phone
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 52, 544, 12, 220
+AHEAD = 4.0  # times the labels there are: further than that a learning curve is a guess
 
 
 def write_report_page(
-    adapted: Any, out: str | PathLike[str], *, pool: EmbeddingTable | None = None,
-    labelled: tuple[EmbeddingTable, np.ndarray] | None = None, images: Path | None = None, force: bool = False,
-    withheld: str = "",
+    adapted: Any, out: str | Path, *, pool: EmbeddingTable | None = None, force: bool = False, withheld: str = "",
+    labelled: tuple[EmbeddingTable, np.ndarray] | None = None, images: Path | None = None, model: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Write the page, and return what it says as plain values.
 
@@ -30,68 +34,131 @@ def write_report_page(
     ----------
     adapted : LinearClassifier
         Made by `adapt`, with its report.
-    out : path
     pool : EmbeddingTable, optional
-        Target rows without labels: the page shows those it doubts most.
-    labelled : (EmbeddingTable, array), optional
-        The rows and labels that `adapt` was given, in the same order: the page then names those whose label surprises.
-    images : Path, optional
-        Folder with the pictures of these rows, found by the column `path`, else by id.
+        Target rows without labels: the page shows those with the least probable predictions.
     force : bool
         Replace a file at `out`.
     withheld : str
         Why the labels cannot say how accurate it is, if so.
+    labelled : (EmbeddingTable, array), optional
+        Rows and labels that `adapt` was given, in the same order: the page shows those with the least probable labels.
+    images : Path, optional
+        Folder with the images of these rows, found by the column `path`, else by id.
+    model : str
+        Name of the classifier's file, for the heading.
     """
-    report = _report_of(adapted, withheld)
+    report = getattr(adapted, "report_", None)
+    if report is None:
+        raise ValueError("there is no report: only classifiers that were adapted with labels have one")
+    if withheld and not report.withheld:
+        report = replace(report, accuracy=math.nan, accuracy_interval=(0.0, 1.0), withheld=withheld)
     parts: dict[str, Shown] = {}
     predicted: dict[str, int] = {}
     if pool is not None:
         at, predicted = doubtful_rows(adapted, pool, SHOWN_ROWS)
-        parts["doubtful"] = look(adapted, pool, at, None, images)
+        parts["doubtful"] = load_rows(adapted, pool, at, None, images)
     if labelled is not None:
-        few, y = labelled
-        _check_labelled(report, few, y)
-        parts["surprising"] = look(adapted, few, _surprising(report), y, images)
-    if images is not None:
-        _check_pictures(parts, images)
-    page = render(report, parts, predicted).encode()
-    atomic_write(out, lambda file: file.write(page), force)
-    rows = {name: [asdict(row) for row, _ in part] for name, part in parts.items()}
+        parts["surprising"] = load_rows(adapted, labelled[0], _surprising_rows(report, *labelled), labelled[1], images)
+    shown = [each for part in parts.values() for each in part]
+    if images is not None and shown and not any(image for _, image in shown):  # one may be damaged, but not all
+        raise ValueError(
+            f"images={str(images)!r} has no image of these rows, such as {shown[0][0].id!r}: give the folder that "
+            "their names start from"
+        )
+    curve = None if report.withheld else report.learning_curve
+    provenance = getattr(adapted, "provenance", {})
+    loader = jinja2.PackageLoader("pro2.report_page", ".")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["percent"] = _percent
+    environment.tests["known"] = lambda number: number is not None and not math.isnan(number)
+    page = environment.get_template("page.html").render(
+        r=report, **parts, model=model, date=date.today().isoformat(),
+        target=provenance.get("target", {}).get("file", ""), source=provenance.get("source", {}).get("file", ""),
+        classes=_classes(report, predicted), confusion=_confusion(report), differences=_differences(report),
+        drawing=curve and curve_drawing(curve),
+    )  # fmt: skip
+    atomic_write(out, lambda file: file.write(page.encode()), force)
+    rows = {name: [row._asdict() for row, _ in part] for name, part in parts.items()}
     return {"verdict": report.verdict(), "report": report.to_dict(), "predicted": predicted, **rows}
 
 
-def _report_of(adapted: Any, withheld: str) -> AdaptationReport:
-    report: AdaptationReport | None = getattr(adapted, "report_", None)
-    if report is None:
-        raise ValueError("there is no report: only classifiers that were adapted with labels have one")
-    if not withheld or report.withheld:
-        return report
-    return replace(report, accuracy=math.nan, accuracy_interval=(0.0, 1.0), withheld=withheld)
+def _percent(share: float, digits: int = 0) -> str:
+    return "–" if math.isnan(share) else f"{share:.{digits}%}"
 
 
-def _check_pictures(parts: dict[str, Shown], folder: Path) -> None:
-    """A picture may be damaged; if none is there, it is another folder."""
-    shown = [each for part in parts.values() for each in part]
-    if shown and not any(picture for _, picture in shown):
-        raise ValueError(
-            f"images={str(folder)!r} has no picture of these rows, such as {shown[0][0].id!r}: give the folder that "
-            "their names start from"
-        )
-
-
-def _check_labelled(report: AdaptationReport, few: EmbeddingTable, y: np.ndarray) -> None:
-    """Rows are found by number: among other labels the same numbers would be other rows."""
+def _surprising_rows(report: Any, few: EmbeddingTable, y: np.ndarray) -> np.ndarray:
+    """Numbers of the labelled rows to look at; among other labels the same numbers would be other rows."""
+    rows = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
     given = [str(each) for each in y.tolist()]
     found = [given.count(str(name)) for name in report.classes]
     # equal rows with equal labels count once in the report
     counts_fit = all(n <= m and (n > 0) == (m > 0) for n, m in zip(report.counts, found))
-    if not counts_fit or max(_surprising(report), default=0) >= len(few):
+    if not counts_fit or max(rows, default=0) >= len(few):
         raise ValueError(
             f"the classifier was adapted with {report.n_labels} labels, and the {len(given)} given are others; "
             "give the labels that it was adapted with, or none"
         )
+    return rows
 
 
-def _surprising(report: AdaptationReport) -> np.ndarray:
-    """Numbers of the labelled rows to look at."""
-    return np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
+def _classes(report: Any, predicted: dict[str, int]) -> list[list[str]]:
+    """The table of classes, its head first; of many classes those that were predicted worst."""
+    accuracy = [math.nan] * len(report.classes)
+    if report.confusion is not None and not report.withheld:
+        accuracy = [row[k] / sum(row) if sum(row) else math.nan for k, row in enumerate(report.confusion.tolist())]
+    order = list(range(len(accuracy)))
+    if len(order) > SHOWN_CLASSES:
+        order.sort(key=lambda k: (math.isnan(accuracy[k]), accuracy[k]))
+    columns = [["class", *map(str, report.classes)], ["labels", *map(str, report.counts)],
+               ["assumed share", *(_percent(share, 1) for share in report.shares)]]  # fmt: skip
+    if not report.withheld:
+        columns.append(["held-out accuracy", *map(_percent, accuracy)])
+    if predicted:
+        columns.append(["predicted in the pool", *(str(predicted.get(str(name), 0)) for name in report.classes)])
+    return [[column[k] for column in columns] for k in (0, *(k + 1 for k in order[:SHOWN_CLASSES]))]
+
+
+def _confusion(report: Any) -> dict[str, Any] | None:
+    """The matrix of few classes; of many the pairs confused more than once, and how many rows the others are."""
+    if report.confusion is None:
+        return None
+    C, names = np.asarray(report.confusion), [str(name) for name in report.classes]
+    if len(names) <= SMALL_CONFUSION:
+        head = ["label \\ held-out prediction", *names]
+        return {"head": head, "rows": [(name, *row) for name, row in zip(names, C.tolist())]}
+    wrong = C - np.diag(C.diagonal())
+    at = [np.unravel_index(i, C.shape) for i in np.argsort(-wrong, axis=None, kind="stable")[:SHOWN_CONFUSIONS]]
+    pairs = [(names[i], names[j], int(wrong[i, j])) for i, j in at if wrong[i, j] > 1]
+    return {"head": ["label", "held-out prediction", "rows"], "rows": pairs, "others": int((wrong == 1).sum())}
+
+
+def _differences(report: Any) -> list[str]:
+    lines = report.differences()
+    if not math.isnan(report.effective_features):
+        lines.append(f"it uses {report.effective_features:.1f} ranked features in effect")
+    if report.n_features is not None and report.l2 is not None:
+        lines.append(f"it is the paper's probe on {report.n_features} features, with l2 = {report.l2:.3g}")
+    return lines
+
+
+def curve_drawing(curve: Any) -> dict[str, Any]:
+    """Coordinates of a learning curve: ticks of both axes, the fitted line, and measured points with 95% intervals."""
+    n, accuracy, spread = curve.n_per_class, 1.0 - curve.error, 1.96 * curve.deviation
+    low, high = float(n[0]), AHEAD * float(n[-1])
+    along = np.geomspace(low, high, 40)
+    fitted = np.array([curve.accuracy_at(each) for each in along])
+    floor = 10 * max(0, math.floor(10 * min((accuracy - spread).min(), fitted.min())))
+
+    def x(labels: Any) -> Any:
+        return np.round(LEFT + (RIGHT - LEFT) * np.log(np.asarray(labels) / low) / math.log(high / low), 1)
+
+    def y(share: Any) -> Any:
+        return np.round(TOP + (BOTTOM - TOP) * (1 - np.clip(share, floor / 100, 1)) / (1 - floor / 100 + 1e-9), 1)
+
+    ticks, labels = np.arange(100, floor - 1, -10 if floor >= 40 else -20), np.array([*n, high])
+    return {
+        "low": low, "high": high, "now": float(n[-1]), "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT,
+        "y_ticks": list(zip(ticks, y(ticks / 100))), "x_ticks": list(zip(labels, x(labels))),
+        "line": " ".join(f"{a},{b}" for a, b in zip(x(along), y(fitted))),
+        "points": list(zip(x(n), y(accuracy), y(accuracy - spread), y(accuracy + spread))),
+    }  # fmt: skip

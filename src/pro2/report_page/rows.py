@@ -1,12 +1,11 @@
-"""Rows to look at, with pictures."""
+"""Rows to look at, with their images."""
 
 from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +13,11 @@ from pro2.embed.images import ImageError, decode, pillow_guard
 from pro2.embed.sources import FileImages, table_images
 from pro2.tables.embeddings import EmbeddingTable
 
-THUMBNAIL = 192  # pixels of the longer side
+THUMBNAIL = 320  # pixels of the longer side: sharp at the 160 of a column, on displays of double density as well
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row to look at: its id, the answer with its probability, and its label where it has one."""
+class Row(NamedTuple):
+    """A row to look at: its id, the predicted class with its probability, and its label where it has one."""
 
     id: str
     answer: str
@@ -27,23 +25,23 @@ class Row:
     label: str | None = None
 
 
-Shown = list[tuple[Row, str]]  # each with its picture as a `data:` address, empty where there is none
+Shown = list[tuple[Row, str]]  # each with its image as a `data:` address, empty where there is none
 
 
 def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarray, dict[str, int]]:
-    """Numbers of the rows whose answer is least probable, most doubtful first; and how many rows get each answer."""
-    sure = np.empty(len(table))
+    """Numbers of the `n` rows with the least probable predictions, and how many rows are predicted of each class."""
+    probability = np.empty(len(table))
     counts = np.zeros(len(adapted.classes_), dtype=int)
     for X, span in table.iter_batches():
         P = np.asarray(adapted.predict_proba(X))
-        sure[span] = P.max(axis=1)
+        probability[span] = P.max(axis=1)
         counts += np.bincount(P.argmax(axis=1), minlength=len(counts))
     names = [str(name) for name in adapted.classes_.tolist()]
-    return np.argsort(sure, kind="stable")[:n], dict(zip(names, counts.tolist()))
+    return np.argsort(probability, kind="stable")[:n], dict(zip(names, counts.tolist()))
 
 
-def look(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | None, images: Path | None) -> Shown:
-    """Rows `at` of a table, with their labels `y` if they have any, and with pictures from a folder if there is one."""
+def load_rows(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | None, images: Path | None) -> Shown:
+    """Rows `at` of a table, with their labels `y` if they have any, and with images from a folder if there is one."""
     some = table.take(at)
     if not len(some):
         return []
@@ -51,17 +49,15 @@ def look(adapted: Any, table: EmbeddingTable, at: np.ndarray, y: np.ndarray | No
     names = [str(adapted.classes_[k]) for k in P.argmax(axis=1)]
     labels = [None] * len(some) if y is None else [str(y[i]) for i in at]
     rows = [Row(str(i), *each) for i, *each in zip(some.ids.tolist(), names, P.max(axis=1).tolist(), labels)]
-    return list(zip(rows, [""] * len(rows) if images is None else _pictures(some, images)))
-
-
-def _pictures(table: EmbeddingTable, folder: Path) -> list[str]:
-    files = table_images(table, folder)
+    if images is None:
+        return [(row, "") for row in rows]
+    files = table_images(some, images)
     with pillow_guard():
-        return [_picture(files, row) for row in range(len(files))]
+        return [(row, _thumbnail(files, i)) for i, row in enumerate(rows)]
 
 
-def _picture(files: FileImages, row: int) -> str:
-    """A small picture as text; nothing for one that cannot be read, which is no reason to have no page."""
+def _thumbnail(files: FileImages, row: int) -> str:
+    """A `data:` address; empty for an image that cannot be read, which is no reason to have no page."""
     try:
         image = decode(files.read(row))
     except ImageError:

@@ -1,0 +1,216 @@
+"""From a table to a deployed classifier by commands; every number must equal that of the Python API."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+import pro2
+from pro2.cli.main import app
+from pro2.estimators.diagnosis import diagnose
+from pro2.estimators.evaluation import evaluate
+from pro2.tables.embeddings import EmbeddingTable
+
+PROVENANCE = {"backbone": "pixels", "weights_digest": "sha256:none", "layer": "input"}
+
+
+def invoke(line: str) -> str:
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code == 0, (line, done.exception)
+    return done.stdout
+
+
+def run(line: str) -> dict[str, Any]:
+    """The answer of a command with --json."""
+    return dict(json.loads(invoke(f"{line} --json")))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five digits by name; in the target half of the pixels are turned. `few` has four rows of each class."""
+    folder = tmp_path_factory.mktemp("digits")
+    data = load_digits(n_class=5)
+    names = np.array(["zero", "one", "two", "three", "four"])[data.target]
+    X, is_target = data.data.astype(np.float32), np.arange(len(data.data)) % 2 == 1
+    shifted = np.concatenate([X[:, :32][:, ::-1], X[:, 32:]], axis=1)
+    columns = {"name": names, "odd": data.target % 2}
+    EmbeddingTable(X, None, columns, PROVENANCE).take(np.flatnonzero(~is_target)).save(folder / "source.arrow")
+    target = EmbeddingTable(shifted, None, columns, PROVENANCE).take(np.flatnonzero(is_target))
+    y = target.column("name")
+    few = np.concatenate([np.flatnonzero(y == name)[:4] for name in np.unique(y)])
+    target.take(few).save(folder / "few.arrow")
+    target.take(np.setdiff1d(np.arange(len(target)), few)).save(folder / "rest.arrow")
+    invoke(f"fit {folder}/source.arrow -y name -o {folder}/model")
+    invoke(f"adapt {folder}/model {folder}/few.arrow -y name -o {folder}/adapted")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+def table(name: str) -> EmbeddingTable:
+    return EmbeddingTable.open(f"{name}.arrow")
+
+
+def test_a_process_prints_one_json_object_and_nothing_else() -> None:
+    words = [sys.executable, "-m", "pro2", "evaluate", "adapted", "rest.arrow", "-y", "name", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == run("evaluate adapted rest.arrow -y name")
+
+
+def fitted(**params: Any) -> pro2.ProjectAndProbe:
+    return pro2.ProjectAndProbe(**params).fit(*table("source").X_y("name"))
+
+
+Adapted = Callable[[np.ndarray, np.ndarray, EmbeddingTable], Any]
+SAME: dict[str, tuple[str, str, Adapted]] = {
+    "defaults": ("", "", lambda X, y, rest: fitted().adapt(X, y)),
+    "unlabelled rows": (
+        "", "--unlabeled rest.arrow", lambda X, y, rest: fitted().adapt(X, y, X_unlabeled=rest.embeddings),
+    ),
+    "the paper's probe": (
+        "--n-components 12 --l2 0.5 --ridge 0.1 --n-features 8", "",
+        lambda X, y, rest: fitted(n_components=12, l2=0.5, ridge=0.1, n_features=8).adapt(X, y),
+    ),
+    "leave-one-out": (
+        "", "--l2 loo --n-features loo", lambda X, y, rest: fitted(l2="loo", n_features="loo").adapt(X, y),
+    ),
+    "a validation table": (
+        "", "--validation rest.arrow",
+        lambda X, y, rest: fitted().adapt(X, y, X_val=rest.embeddings, y_val=rest.column("name")),
+    ),
+    "suggested labels": (
+        "", "--label-sampling suggested", lambda X, y, rest: fitted(label_sampling="suggested").adapt(X, y),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fit", "adapt", "python"), SAME.values(), ids=SAME)
+def test_options_reach_the_estimator(fit: str, adapt: str, python: Adapted) -> None:
+    invoke(f"fit source.arrow -y name {fit} -o m --force")
+    answer = run(f"adapt m few.arrow -y name {adapt} -o a --force")
+    expected = python(*table("few").X_y("name"), table("rest"))
+    np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-5, atol=1e-9)
+    assert answer["labels"] == dict.fromkeys(sorted(set(table("few").column("name").tolist())), 4)
+    if "report" in answer:
+        assert (answer["report"]["accuracy"] is None) == ("suggested" in adapt)
+        assert answer["verdict"] == expected.report_.verdict()
+
+
+def test_adapting_without_any_label() -> None:
+    invoke("adapt model --unlabeled rest.arrow -o unlabelled --force")
+    expected = pro2.load("model").adapt_unlabeled(table("rest").embeddings)
+    np.testing.assert_allclose(pro2.load("unlabelled").coef_, expected.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_predictions_and_probabilities_by_id(suffix: str) -> None:
+    invoke(f"predict adapted rest.arrow --proba -o p.{suffix} --force")
+    if suffix == "csv":
+        with Path("p.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        rows = pytest.importorskip("pyarrow.parquet").read_table("p.parquet").to_pylist()
+    adapted, rest = pro2.load("adapted"), table("rest")
+    assert [row["id"] for row in rows] == rest.ids.tolist()
+    assert [row["prediction"] for row in rows] == adapted.predict(rest.embeddings).tolist()
+    found = np.array([[float(row[f"proba_{name}"]) for name in adapted.classes_] for row in rows])
+    np.testing.assert_allclose(found, adapted.predict_proba(rest.embeddings), rtol=0, atol=1e-5)
+
+
+def test_evaluate_equals_the_library() -> None:
+    answer = run("evaluate adapted rest.arrow -y name --group odd --source model")
+    rest = table("rest")
+    groups = np.array([f"odd={value}" for value in rest.column("odd").tolist()])
+    for name, found in (("adapted", answer), ("model", answer["source_head"])):
+        classifier = pro2.load(name)
+        proba = classifier.predict_proba(rest.embeddings)
+        expected = evaluate(rest.column("name"), proba, classifier.classes_, groups).to_dict()
+        assert {key: found[key] for key in ("confusion", "worst_group", "classes")} == {
+            key: expected[key] for key in ("confusion", "worst_group", "classes")
+        }
+        for key in ("accuracy", "balanced_accuracy", "ece", "log_loss"):
+            assert found[key] == pytest.approx(expected[key], abs=1e-6)
+    assert answer["accuracy"]["value"] > answer["source_head"]["accuracy"]["value"]
+
+
+def test_suggestions_equal_the_library() -> None:
+    cold = run("suggest model rest.arrow -n 6")
+    later = run("suggest model rest.arrow -n 6 --adapted adapted --out next.csv --force")
+    model, rest = pro2.load("model"), table("rest")
+    for answer, adapted in ((cold, None), (later, pro2.load("adapted"))):
+        rows = pro2.suggest_labels(model, rest.embeddings, 6, adapted=adapted, random_state=0)
+        assert answer["ids"] == rest.ids[rows].tolist()
+    text = Path("next.csv").read_text(encoding="utf-8").splitlines()
+    assert text == ["id,label", *(f"{name}," for name in later["ids"])]
+
+
+def test_diagnose_equals_the_library() -> None:
+    pytest.importorskip("matplotlib")
+    answer = run("diagnose model few.arrow -y name --figure d.png --force")
+    expected = diagnose(pro2.load("model"), *table("few").X_y("name"))
+    assert answer["mean_shift"] == pytest.approx(expected.mean_shift)
+    assert answer["differences"] == expected.differences
+    assert answer["features_needed"] == expected.features_needed
+    assert Path("d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_export_gives_the_same_labels_and_probabilities() -> None:
+    ort = pytest.importorskip("onnxruntime")
+    assert run("export adapted --format onnx -o head.onnx --force")["opset"] == 18
+    X, adapted = table("rest").embeddings[:50], pro2.load("adapted")
+    session = ort.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
+    proba, label = session.run(["probabilities", "label"], {"embedding": X})
+    np.testing.assert_allclose(proba, adapted.predict_proba(X), rtol=0, atol=1e-5)
+    assert label.tolist() == adapted.predict(X).tolist()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 classes in 300 groups."""
+    folder = tmp_path_factory.mktemp("many")
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 20)
+    X = (0.3 * rng.standard_normal((40, 60))[y] + rng.standard_normal((len(y), 60))).astype(np.float32)
+    model = pro2.ProjectAndProbe(n_components=40).fit(X[::2], y[::2])
+    model.save(folder / "model")
+    model.adapt(X[1::4], y[1::4]).save(folder / "adapted")
+    EmbeddingTable(X, columns={"y": y, "site": np.arange(len(y)) % 300}).save(folder / "t.arrow")
+    return folder
+
+
+def test_of_many_classes_and_groups_the_worst_are_shown(many: Path, tmp_path: Path) -> None:
+    line = f"evaluate {many}/adapted {many}/t.arrow -y y -g site --source {many}/model"
+    text = invoke(f"{line} --out {tmp_path}/all.csv")
+    assert len(text.splitlines()) < 70
+    assert f"the 15 worst groups; all of them in {tmp_path}/all.csv" in text
+    assert "the 15 worst classes" in text
+    assert "most frequent of" in text
+    assert text.splitlines()[2].split() == ["adapted", "source", "head"]
+    answer = run(line)
+    assert (len(answer["group_accuracy"]), len(answer["confusion"])) == (300, 40)
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    kinds = [row["what"] for row in rows]
+    assert (kinds.count("group"), kinds.count("class")) == (300, 40)
+    n_mistakes = sum(int(row["rows"]) for row in rows if row["what"] == "mistake")
+    assert n_mistakes == 800 - round(800 * answer["accuracy"]["value"])
+
+
+def test_another_model_is_not_the_source(many: Path) -> None:
+    done = CliRunner().invoke(app, f"evaluate adapted rest.arrow -y name --source {many}/model".split())
+    assert "give the model that was adapted" in str(done.exception)
