@@ -26,7 +26,8 @@ from rivals import TITLES, create_rivals
 from pro2 import EmbeddingTable, ProjectAndProbe
 from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.digits import make_digit_collages
-from pro2.tables.shifts import domain_targets, draw, group_targets
+from pro2.lab.datasets.shifts import domain_targets, group_targets
+from pro2.tables.draws import draw
 
 SHOTS, SEEDS = (2, 8, 32), 5
 Predictor = Callable[[np.ndarray], np.ndarray]

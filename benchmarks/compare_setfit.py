@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,8 +24,10 @@ from rivals import TITLES, create_rivals
 
 import pro2
 from pro2.embed import create_backbone
-from pro2.lab.datasets.manuals import make_manual_sentences
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+from manuals import make_manual_sentences
 
 Fit = Callable[[np.ndarray, np.ndarray], float]
 

@@ -19,33 +19,30 @@ import torch
 from finetuning import TITLE, Photographs, measure, read_photographs, read_rows, write_page
 from harness import machine
 
-from pro2.embed.lite import VARIANTS, build_tail
-from pro2.finetune import lite_weights
-
 
 def activations(args: argparse.Namespace) -> None:
     photos = read_photographs(args.photos, args.source)
     args.folder.mkdir(parents=True, exist_ok=True)
     np.save(args.folder / "inputs.npy", photos.inputs.numpy())
     np.savez(args.folder / "labels.npz", label=photos.label, domain=photos.domain, source=photos.source)
-    torch.save(lite_weights(tail_only=True), args.folder / "tail.pth")
+    torch.save(photos.block, args.folder / "block.pth")
     print(f"{len(photos.label)} images, {photos.inputs.nbytes / 2**20:.0f} MiB, in {args.folder}")
 
 
-def load(folder: Path) -> tuple[Photographs, torch.nn.Module]:
+def load(folder: Path) -> Photographs:
     with np.load(folder / "labels.npz") as found:
         label, domain, source = found["label"], found["domain"], str(found["source"])
     inputs = torch.from_numpy(np.load(folder / "inputs.npy"))
-    state = torch.load(folder / "tail.pth", map_location="cpu", weights_only=True)
-    return Photographs(inputs, label, domain, source), build_tail(state, VARIANTS["efficientnet-lite0"])
+    block = torch.load(folder / "block.pth", map_location="cpu", weights_only=False)  # written by the first step
+    return Photographs(inputs, label, domain, block, source)
 
 
 def run(args: argparse.Namespace) -> None:
-    photos, tail = load(args.folder)
+    photos = load(args.folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     began = time.monotonic()
     rows = []
-    for row in measure(photos, tail, device, args.seeds):
+    for row in measure(photos, device, args.seeds):
         rows.append(row)
         print(json.dumps(row), flush=True)
     seconds = round(time.monotonic() - began)

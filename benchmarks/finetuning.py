@@ -1,8 +1,9 @@
-"""What fine-tuning the last block adds to the default, measured on photographs."""
+"""What fine-tuning the last block adds to averaged Pro2, measured on photographs."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rivals import TITLES, create_rivals
 
-from pro2 import finetune as ft
 from pro2.estimators import ProjectAndProbe
-from pro2.lab.experiments.view import write_text
-from pro2.lab.report.names import markdown_text
-from pro2.lab.report.tables import moments
-from pro2.tables.shifts import draw
+from pro2.lab.experiments.store import write_text
+from pro2.lab.report.write import markdown_text
+from pro2.tables.draws import draw
 
 if TYPE_CHECKING:
     import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+import finetune_last_block as ft
 
 SHOTS, SEEDS = (2, 8, 32), 5
 SOURCE_STEPS = (0, 15, 30, 60, 120)  # of 128 rows: a dozen rounds through a small source
@@ -28,10 +30,10 @@ TARGET_STEPS = (0, 5, 10, 20, 40)
 RIVALS = {f"rival-{key}": f"{title}, on frozen features" for key, title in TITLES.items()}
 METHODS = {
     **RIVALS,
-    "frozen": "the default on frozen features",
-    "source": "the default on source-fine-tuned features",
-    "target": "the default after fine-tuning on the few target labels",
-    "both": "the default after fine-tuning on source, then on target",
+    "frozen": "Pro2 averaged on frozen features",
+    "source": "Pro2 averaged on source-fine-tuned features",
+    "target": "Pro2 averaged after fine-tuning on the few target labels",
+    "both": "Pro2 averaged after fine-tuning on source, then on target",
 }
 
 TITLE = "With fine-tuning"
@@ -46,11 +48,12 @@ edited. Accuracy in percent, mean ± standard error over draws; in brackets the 
 
 @dataclass(frozen=True)
 class Photographs:
-    """Activations of all images with their labels and domains; `source` names the domain to learn from."""
+    """Activations of all images with their labels and domains; `source` names the source domain."""
 
     inputs: torch.Tensor
     label: np.ndarray
     domain: np.ndarray
+    block: Any  # the last block of the backbone
     source: str = "source"
 
 
@@ -65,9 +68,9 @@ def read_photographs(folder: Path, source: str = "source", model: str = "efficie
             f"{folder} needs sub-folders {source}/CLASS/ and TARGET/CLASS/ with images; found {len(paths)}"
         )
     prepare = create_backbone(model, "cpu", "torch").prepare
-    trunk, _ = ft.split_lite(model)
-    inputs = ft.activations(trunk, _prepared(paths, prepare))
-    return Photographs(inputs, np.array([p.parts[-2] for p in paths]), domain, source)
+    frozen, block = ft.split_lite(model)
+    inputs = ft.activations(frozen, _prepared(paths, prepare))
+    return Photographs(inputs, np.array([p.parts[-2] for p in paths]), domain, block, source)
 
 
 def _prepared(paths: list[Path], prepare: Any) -> Iterator[np.ndarray]:
@@ -82,12 +85,12 @@ def _prepared(paths: list[Path], prepare: Any) -> Iterator[np.ndarray]:
             yield np.stack(list(pool.map(one, paths[i : i + 64])))
 
 
-def measure(photos: Photographs, tail: Any, device: str = "cpu", seeds: int = SEEDS) -> Iterator[dict[str, Any]]:
+def measure(photos: Photographs, device: str = "cpu", seeds: int = SEEDS) -> Iterator[dict[str, Any]]:
     """One row for each target, number of labels, draw and method: accuracy on the target rows that were not drawn."""
     rows = np.flatnonzero(photos.domain == photos.source)
-    tail = tail.to(device)
-    source = [ft.Checkpoint(0, tail), *_source_checkpoints(photos, tail, rows, device)]
-    models = {each.step: _Model(photos, each.tail, rows, device) for each in source}
+    block = photos.block.to(device)
+    source = [ft.Checkpoint(0, block), *_source_checkpoints(photos, block, rows, device)]
+    models = {each.step: _Model(photos, each.block, rows, device) for each in source}
     rivals = dict(zip(RIVALS, (each.fit(models[0].F[rows], photos.label[rows]) for each in create_rivals().values())))
     for target in sorted(set(photos.domain.tolist()) - {photos.source}):
         for shots in SHOTS:
@@ -104,33 +107,33 @@ def measure(photos: Photographs, tail: Any, device: str = "cpu", seeds: int = SE
                 yield {**cell, "method": "both", **models[chosen].tuned_score(drawn, few, device)}
 
 
-def _source_checkpoints(photos: Photographs, tail: Any, rows: np.ndarray, device: str) -> Iterator[ft.Checkpoint]:
+def _source_checkpoints(photos: Photographs, block: Any, rows: np.ndarray, device: str) -> Iterator[ft.Checkpoint]:
     """The last block trained on all source rows, with the discriminant of its features as the head to begin with."""
-    frozen = _Model(photos, tail, rows, device)
+    frozen = _Model(photos, block, rows, device)
     labels, inputs = photos.label[rows], photos.inputs[rows]
     steps = [step for step in SOURCE_STEPS if step]
-    yield from ft.finetune(tail, inputs, labels, frozen.model.source_head_, steps, device=device)
+    yield from ft.finetune(block, inputs, labels, frozen.model.source_head_, steps, device=device)
 
 
 class _Model:
     """A last block, the embeddings that it gives, and Project and Probe fitted on the source's."""
 
-    def __init__(self, photos: Photographs, tail: Any, rows: np.ndarray, device: str) -> None:
-        self.photos, self.tail, self.rows = photos, tail, rows
-        self.F = ft.embed(tail, photos.inputs, device)
+    def __init__(self, photos: Photographs, block: Any, rows: np.ndarray, device: str) -> None:
+        self.photos, self.block, self.rows = photos, block, rows
+        self.F = ft.embed(block, photos.inputs, device)
         self.model = ProjectAndProbe().fit(self.F[rows], photos.label[rows])
 
     def score(self, drawn: Any, rival: Any = None) -> float:
-        """Accuracy of the default, or of a rival fitted to the same rows, on the target rows that were not drawn."""
+        """Accuracy of averaged Pro2, or of a rival fitted to the same rows, on the target rows that were not drawn."""
         adapted = (rival or self.model).adapt(self.F[drawn.few], self.photos.label[drawn.few])
         return float(adapted.score(self.F[drawn.rest], self.photos.label[drawn.rest]))
 
     def tuned_score(self, drawn: Any, few: tuple[torch.Tensor, np.ndarray], device: str) -> dict[str, Any]:
         """Train on the few labels from the adapted head; then project and probe again on the new embeddings."""
         adapted = self.model.adapt(self.F[drawn.few], few[1])
-        found = list(ft.finetune(self.tail, *few, adapted, TARGET_STEPS, device=device))
+        found = list(ft.finetune(self.block, *few, adapted, TARGET_STEPS, device=device))
         best = ft.best_checkpoint(found, *few, device)
-        again = self if best.step == 0 else _Model(self.photos, best.tail, self.rows, device)
+        again = self if best.step == 0 else _Model(self.photos, best.block, self.rows, device)
         return {"step": best.step, "accuracy": again.score(drawn)}
 
 
@@ -157,10 +160,15 @@ def _lines(rows: list[dict[str, Any]], facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"* {markdown_text(name)}: {markdown_text(value)}" for name, value in facts.items())
 
 
+def _percent(values: list[float]) -> tuple[float, float]:
+    """Mean and standard error."""
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return 100 * float(np.mean(values)), 100 * error
+
+
 def _cell(rows: list[dict[str, Any]]) -> str:
-    found = moments([row["accuracy"] for row in rows])
-    error = 100 * (found["standard_error"] or 0.0)
-    return f"{100 * float(found['mean'] or 0):.1f} ± {error:.1f} [{np.mean([row['step'] for row in rows]):.0f}]"
+    value, error = _percent([row["accuracy"] for row in rows])
+    return f"{value:.1f} ± {error:.1f} [{np.mean([row['step'] for row in rows]):.0f}]"
 
 
 def _verdict(rows: list[dict[str, Any]]) -> str:
@@ -169,9 +177,8 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
     parts = []
     for method in ("source", "target", "both"):
         gains = [r["accuracy"] - base[r["shots"], r["seed"]] for r in rows if r["method"] == method]
-        found = moments(gains)
-        value, error = 100 * float(found["mean"] or 0), 100 * (found["standard_error"] or 0.0)
-        word = "helps" if value > 2 * error else "hurts" if value < -2 * error else "changes nothing that can be told"
+        value, error = _percent(gains)
+        word = "helps" if value > 2 * error else "hurts" if value < -2 * error else "makes no measurable difference"
         parts.append(f"{METHODS[method]} {word} ({value:+.1f} ± {error:.1f} points)")
     return f"Against frozen features: {'; '.join(parts)}."
 

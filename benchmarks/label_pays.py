@@ -24,14 +24,12 @@ import numpy as np
 from harness import data_parser
 
 from pro2 import EmbeddingTable, ProjectAndProbe, load
-from pro2.label.events import Event
-from pro2.label.fitting import refit
+from pro2.label.model import Start, refit, start_from
 from pro2.label.pool import Pool
-from pro2.label.session import Session, Settings
-from pro2.label.start import Start, start_model
+from pro2.label.session import Action, Session, Settings
+from pro2.label.store import Store
 
 STAGES = (17, 34, 68, 136)
-HOLD = 3  # as on the page: items are chosen up to two answers ahead
 SUGGESTED, RANDOM, MARGIN = "suggested", "random order", "margin sampling"
 PHOTOGRAPHS, BIRDS = "photographs", "Waterbirds minority"
 WORK = Path(tempfile.gettempdir()) / "pro2-label-pays"  # embeddings and models, kept for the next time
@@ -96,35 +94,34 @@ def run(work: tuple[str, str, int], folder: Path, every: int) -> list[Row]:
     name, order, seed = work
     where = task(name, folder)
     pool = Pool(where.table)
-    start: Any = start_model(where.model, pool)
-    if order == MARGIN:
-        start = ByMargin(where.model)
-    session = Session(pool, start.classes, Settings(1.0 if order == RANDOM else 0.25, seed=seed))
+    start: Any = ByMargin(where.model) if order == MARGIN else start_from(where.model, pool)
+    settings = Settings(1.0 if order == RANDOM else 0.25, seed=seed)
+    session = Session(pool, start, Store(None, pool.row_of), settings)
+    session.refitter.stop()  # refits are made here, at known labels
     rows: list[Row] = []
-    update(session, start)
+    update(session)
     for n in range(1, STAGES[-1] + 1):
-        session.apply(session.give("", HOLD, 0.0))
-        row = session.hands("")[0].row
-        session.apply([Event("label", "", pool.ids[row], str(where.truth[row]), key=f"k{n}", seq=n)])
+        row = session.assigned("")[0]["row"]
+        session.act("", Action("label", f"key-{n:08d}", [row], str(where.truth[row])))
         if n in STAGES or (n % every == 0 and order != RANDOM):
-            update(session, start, verdicts=order == SUGGESTED and n in STAGES)
+            update(session, out_of_fold=order == SUGGESTED and n in STAGES)
         if n in STAGES:
             rows.append({"data": name, "order": order, "seed": seed, "labels": n, **measured(session, where.truth)})
     return rows
 
 
-def update(session: Session, start: Any, verdicts: bool = False) -> None:
-    """A refit to its end. Verdicts change nothing but the figures, so they are left out until somebody looks."""
-    labelled = session.labelled() if verdicts else replace(session.labelled(), random=())
-    for step in refit(session.pool, start, labelled, session.fitted):
+def update(session: Session, out_of_fold: bool = False) -> None:
+    """A complete refit. Out-of-fold predictions change only the figures: they are left out until somebody looks."""
+    labelled = session.labelled() if out_of_fold else replace(session.labelled(), random=())
+    for step in refit(session.pool, session.start, labelled, session.fitted):
         session.fitted = step
 
 
 def measured(session: Session, truth: np.ndarray) -> Row:
     """Accuracy on the rows without a label, and what the page says about it."""
-    rest = session.rest()
+    rest = session.unlabelled()
     right = np.array(session.fitted.names)[session.fitted.top[rest]] == truth[rest]
-    return {"accuracy": float(right.mean()), "shown": session.figures()["accuracy"]}
+    return {"accuracy": float(right.mean()), "shown": session.summary()["accuracy"]}
 
 
 def pick(rows: list[Row], **wanted: Any) -> list[Row]:

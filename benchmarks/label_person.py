@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.embed.lists import open_images
+from pro2.embed.sources import open_images
 from pro2.label.pool import Pool, by_id
 from pro2.label.server import open_page
 from pro2.label.session import Settings
@@ -18,7 +18,7 @@ from pro2.label.session import Settings
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
-SAID = {"shown": "accuracy", "range": "range", "advice": "advice"}  # what the page says, by the place where it says it
+TEXTS = {"shown": "accuracy", "range": "range", "advice": "advice"}  # texts of the page, by their ids
 
 
 def label_in_browser(task: Any, images: Path, stages: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -46,23 +46,23 @@ def label_in_browser(task: Any, images: Path, stages: tuple[int, ...]) -> list[d
 
 def answer(tab: Any, page: Any, task: Any, n: int, look: bool) -> dict[str, Any] | None:
     """One key; then, at a stage, what the page says once it has learned from it."""
-    truth = str(task.truth[page.desk.session.pool.row_of[tab.text_content("#stage .name")]])
+    truth = str(task.truth[page.session.pool.row_of[tab.text_content("#stage .name")]])
     guess = tab.query_selector("#guess b")
     if guess is not None and guess.text_content() == truth:
         tab.keyboard.press("Enter")
     else:
         tab.keyboard.press(tab.text_content(f"#classes button[data-name='{truth}'] kbd"))
     wait(tab, f"document.getElementById('n-labelled').textContent === '{n}'")
-    page.desk.worker.wait()  # a person who is not in a hurry
+    page.session.refitter.wait()  # a person who is not in a hurry
     if not look:
         return None
     wait(tab, f"document.body.dataset.learned === '{n}'")
     tab.wait_for_timeout(500)
-    session = page.desk.session
-    rest = session.rest()
+    session = page.session
+    rest = session.unlabelled()
     right = np.array(session.fitted.names)[session.fitted.top[rest]] == task.truth[rest]
-    said = {name: tab.text_content(f"#{id_}") for name, id_ in SAID.items()}
-    return {"labels": n, "accuracy": float(right.mean()), **said}
+    texts = {name: tab.text_content(f"#{id_}") for name, id_ in TEXTS.items()}
+    return {"labels": n, "accuracy": float(right.mean()), **texts}
 
 
 def wait(tab: Any, expression: str) -> None:

@@ -1,4 +1,4 @@
-"""Many classes: fitting a source and adapting to a few labels of each class, beside ridge and logistic regression.
+"""Many classes: fitting a source and adapting to a few labels of each, compared with ridge and logistic regression.
 
 Every way gets the same labelled target rows. Times are the best of three turns for small cases, of one for large ones.
 """
@@ -69,4 +69,4 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run("many_classes", "Many classes: seconds of one thread, beside scikit-learn", work, _options)
+    run("many_classes", "Many classes: seconds of one thread, compared with scikit-learn", work, _options)

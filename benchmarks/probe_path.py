@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 from harness import REAL_DATA, measure, run
 
-from pro2.linalg import kernels
-from pro2.linalg.probes import fit_path, loo_path
+from pro2.linalg.logistic import fit_path, loo_path
 
 PREFIXES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 PENALTIES = np.logspace(-4, 2, 13)
 FITS = len(PREFIXES) * len(PENALTIES)
 EXACT_LOO = 16  # rows up to which scikit-learn really leaves each of them out
 CROSS_VALIDATED = ("LogisticRegressionCV, 5 folds", "LogisticRegressionCV, LOO")
-SWEPT = ", compiled"
 CALLS = 5
 SIZE = 1500  # of the matrix product that gives the machine's speed
 
@@ -42,7 +40,7 @@ def made(M: int, D: int = 1024) -> Problem:
 
 def waterbirds_rows() -> Callable[[int], Problem]:
     """M / 2 rows per class of the balanced target, on the first 1,024 directions of the source."""
-    from real_tasks import waterbirds
+    from tasks import waterbirds
 
     from pro2 import Projection
 
@@ -103,16 +101,6 @@ def skglm_refits() -> Callable[[np.ndarray, np.ndarray], None] | None:
     return refit
 
 
-def in_a_sweep(call: Callable[[], Any]) -> Callable[[], Any]:
-    """By the compiled kernel: what a long sweep does. One call alone ends before a kernel has been loaded."""
-
-    def calls() -> Any:
-        with kernels.using(True):
-            return call()
-
-    return calls
-
-
 def several(call: Callable[[], Any]) -> Callable[[], None]:
     """A few milliseconds are as long as a context switch: so many calls at a time."""
 
@@ -146,7 +134,7 @@ def peers(Z: np.ndarray, y: np.ndarray, skglm: Callable[..., None] | None) -> di
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
     real = (REAL_DATA / "waterbirds.npz").exists() and not options.made
-    source, compiled, skglm = waterbirds_rows() if real else made, kernels.available("numba"), skglm_refits()
+    source, skglm = waterbirds_rows() if real else made, skglm_refits()
     square = np.random.default_rng(0).standard_normal((SIZE, SIZE))
     rows = []
     for M in options.shots:
@@ -155,28 +143,29 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
             "path": lambda Z=Z, y=y: fit_path(Z, y, PREFIXES, PENALTIES),
             "path + LOO": lambda Z=Z, y=y: loo_path(Z, y, PREFIXES, PENALTIES),
         }
-        swept = {f"{name}{SWEPT}": in_a_sweep(call) for name, call in ours.items()} if compiled else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fits that scikit-learn ends early
-            short = {name: several(call) for name, call in {**ours, **swept}.items()}
+            short = {name: several(call) for name, call in ours.items()}
             seconds = {name: value / CALLS for name, value in measure(short, options.repeats).items()}
             seconds |= measure({"product": lambda: square @ square}, options.repeats)
             seconds |= measure(peers(Z, y, skglm), max(1, options.repeats // 3), warm=options.shots[0] == M)
-        rows.append(_row(M, real, compiled, seconds, fit_path(Z, y, PREFIXES, PENALTIES)))
+        rows.append(_row(M, real, seconds, fit_path(Z, y, PREFIXES, PENALTIES)))
         print(rows[-1], flush=True)
     return rows
 
 
-def _row(M: int, real: bool, compiled: bool, seconds: dict[str, float], fit: Any) -> dict[str, Any]:
+def _row(M: int, real: bool, seconds: dict[str, float], fit: Any) -> dict[str, Any]:
     speed = 2.0 * SIZE**3 / seconds.pop("product")
-    one, names = seconds["scikit-learn"], ("", SWEPT) if compiled else ("",)
-    ratios = {f"scikit-learn / path{n}": one / seconds[f"path{n}"] for n in names}
+    one = seconds["scikit-learn"]
     # leaving every row out once would refit M times
-    ratios |= {f"M x scikit-learn / (path + LOO{n})": M * one / seconds[f"path + LOO{n}"] for n in names}
+    ratios = {
+        "scikit-learn / path": one / seconds["path"],
+        "M x scikit-learn / (path + LOO)": M * one / seconds["path + LOO"],
+    }
     times = {f"{k} (ms)": 1e3 * seconds[k] if k in seconds else "" for k in dict.fromkeys([*seconds, *CROSS_VALIDATED])}
     return {
         "M": M, "fits": FITS, "features": "Waterbirds" if real else "made", **times, **ratios,
-        "path / least operations": min(seconds[f"path{n}"] for n in names) * speed / least_operations(M),
+        "path / least operations": seconds["path"] * speed / least_operations(M),
         "converged": float(np.mean(fit.converged)), "Newton steps": fit.n_iter,
     }  # fmt: skip
 

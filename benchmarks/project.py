@@ -10,14 +10,16 @@ import argparse
 from typing import Any
 
 import numpy as np
-from ceilings import copy_gigabytes, product_gflops
-from harness import REAL_DATA, measure, run
+from harness import REAL_DATA, copy_gigabytes, measure, product_gflops, run
 
-from pro2.estimators.moments import SourceMoments
-from pro2.linalg.bases import krylov_basis
+from pro2 import Projection, SourceMoments
 
 RIDGE = 1.0
 HEAD_L2 = 0.01
+
+
+def project(X: np.ndarray, y: np.ndarray, d: int) -> Projection:
+    return Projection(d, ridge=RIDGE, scale=None).fit(X, y)
 
 
 def waterbirds() -> tuple[np.ndarray, np.ndarray] | None:
@@ -75,7 +77,7 @@ def two_classes(dims: list[int], repeats: int, peers: bool) -> list[dict[str, An
     for d in dims:
         ways: dict[str, Any] = {
             "X'X": lambda: X.T @ X,
-            "pro2": lambda d=d: krylov_basis(SourceMoments.from_arrays(X, y), d, RIDGE),
+            "pro2": lambda d=d: project(X, y, d),
         }
         if d == dims[0]:
             ways["X'X float64"] = lambda: X64.T @ X64
@@ -101,7 +103,7 @@ def source_heads(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
     cv = {"l1_ratios": (0.0,), "use_legacy_attributes": False, "scoring": "neg_log_loss"}
     ways: dict[str, Any] = {
-        "pro2, d=1": lambda: krylov_basis(SourceMoments.from_arrays(X, y), 1, RIDGE),
+        "pro2, d=1": lambda: project(X, y, 1),
         "sklearn LDA": lambda: LinearDiscriminantAnalysis().fit(X, y),
         "sklearn RidgeClassifierCV": lambda: RidgeClassifierCV(np.logspace(-3, 3, 7)).fit(X, y),
         "sklearn LogisticRegression": lambda: LogisticRegression(C=1 / (len(y) * HEAD_L2)).fit(X, y),
@@ -147,7 +149,7 @@ def large(repeats: int, peers: bool) -> list[dict[str, Any]]:
         X, y, name = source(162_770, classes)
         ways: dict[str, Any] = {
             "X'X": lambda X=X: X.T @ X,
-            "pro2": lambda X=X, y=y, d=d: krylov_basis(SourceMoments.from_arrays(X, y), d, RIDGE),
+            "pro2": lambda X=X, y=y, d=d: project(X, y, d),
         }
         seconds = measure(ways, repeats, warm=False)
         if peers and classes == 2:

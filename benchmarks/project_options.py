@@ -12,10 +12,10 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from real_tasks import Task, celeba, collages, waterbirds
+from tasks import Task, celeba, collages, waterbirds
 
 from pro2 import Projection
-from pro2.linalg.probes import fit_path
+from pro2.linalg.logistic import fit_path
 
 D_GRID = (1, 4, 16, 64, 256)
 L2_GRID = 10.0 ** np.arange(-4, 2.5, 0.5)

@@ -19,16 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from adapt_cells import Page, show, write_page
-from real_tasks import Task, living
-from rich.console import Console
-from rivals import TITLES, create_rivals
+from harness import Page, show, write_page
+from rivals import TITLES, create_method, create_rivals
 from sklearn.metrics import average_precision_score
+from tasks import Task, living
 
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, SourceMoments
-from pro2.estimators.linear import LinearClassifier
-from pro2.lab.baselines import create_baseline
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 SHOTS = (1, 2, 5)
 ROWS = (8, 32, 128)  # labelled rows of the multi-label targets
@@ -54,9 +51,9 @@ def imagenet_head(data: Path, synsets: Path, parts: tuple[str, ...]) -> tuple[np
     """EfficientNet-Lite0's last layer, averaged over the ImageNet classes of each Living class: (17, 1280), (17,)."""
     import torch
 
-    from pro2.embed.lite import weights_file
+    from pro2.embed.networks import lite_weights
 
-    state = torch.load(weights_file("efficientnet-lite0"), map_location="cpu", weights_only=True)
+    state = torch.load(lite_weights("efficientnet-lite0"), map_location="cpu", weights_only=True)
     place = {name: i for i, name in enumerate(synsets.read_text().split())}
     classes = json.loads((data / "living_tiny_classes.json").read_text())
     own = [[place[name] for part in parts for name in each[part]] for each in classes.values()]
@@ -64,31 +61,23 @@ def imagenet_head(data: Path, synsets: Path, parts: tuple[str, ...]) -> tuple[np
     return np.stack([layer[0][i].mean(axis=0) for i in own]), np.array([layer[1][i].mean() for i in own])
 
 
-def held_near(name: str, head: LinearClassifier, X: np.ndarray) -> Any:
-    """A baseline that starts from a head alone: its answers stand in for labels, and the head for the source's."""
-    model = create_baseline(name).fit(X, head.predict(X))
-    assert np.array_equal(model.classes_, head.classes_), "the head never gives one of its answers"
-    model.source_head_, model.coef_, model.intercept_ = head, head.coef_, head.intercept_
-    return model
-
-
 def starts(task: Task, pool: np.ndarray, heads: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Fitted models by what they were made from; `pool` are target rows without labels."""
     X, y, source = task.X, task.y, task.source
-    yield "rows: the default", ProjectAndProbe().fit(X[source], y[source])
+    yield "rows: Pro2 averaged", ProjectAndProbe().fit(X[source], y[source])
     others = {TITLES[key]: rival for key, rival in create_rivals().items()}
-    others |= {name: create_baseline(name) for name in ("clap", "lp++")}
+    others |= {name: create_method(name) for name in ("clap", "lp++")}
     for title, other in others.items():
         yield f"rows: {title}", other.fit(X[source], y[source])
     sites = [SourceMoments.from_arrays(X[part], y[part]) for part in np.array_split(source, 4)]
-    yield "moments of four sites: the default", ProjectAndProbe.from_moments(reduce(add, sites))
+    yield "moments of four sites: Pro2 averaged", ProjectAndProbe.from_moments(reduce(add, sites))
     classes = np.unique(y)
     for title, (coef, intercept) in heads.items():
         model = ProjectAndProbe.from_head(coef, intercept, classes, X[pool])
-        yield f"{title}: the default", model
+        yield f"{title}: Pro2 averaged", model
         for name in ("clap", "lp++"):
-            yield f"{title}: {name}", held_near(name, model.source_head_, X[pool])
-    yield "unlabelled rows alone: the default", ProjectAndProbe.from_unlabeled(X[pool], classes)
+            yield f"{title}: {name}", create_method(name).start(model.source_head_, X[pool])
+    yield "unlabelled rows alone: Pro2 averaged", ProjectAndProbe.from_unlabeled(X[pool], classes)
 
 
 def living_cells(task: Task, heads: dict[str, Any], n_seeds: int) -> Cells:
@@ -116,7 +105,7 @@ def new_class_cells(task: Task, pool: np.ndarray, test: np.ndarray, n_seeds: int
         adapted = [model.adapt(X[i], y[i], new_classes="allow") for i in few]
         new = test[y[test] > y.max() - NEW]
         for name, rows in (("all classes", test), (f"the {NEW} new classes", new)):
-            cell = cells.setdefault(f"rows of all but {NEW} classes: the default, on {name}", {})
+            cell = cells.setdefault(f"rows of all but {NEW} classes: Pro2 averaged, on {name}", {})
             cell[shots] = [100 * each.score(X[rows], y[rows]) for each in adapted]
     return cells
 
@@ -169,7 +158,7 @@ def seconds(work: Any, *args: Any) -> float:
 
 
 def times(data: Path) -> list[list[str]]:
-    """All labels at once beside one model per label: fitting, and fitting with one adaptation."""
+    """All labels at once, compared with one model per label: fitting, and fitting with one adaptation."""
     _, X, Y, source, target = next(faces(data))
     few, T = target[:32], Y.shape[1]
 
@@ -221,7 +210,7 @@ def main() -> None:
         cell_table(CELEBA, label_cells(args.data, args.seeds), ROWS, "target: heads"),
         (TIMES, ["work", "one model per label", "all at once", "ratio"], times(args.data)),
     ]
-    show(Console(width=150), pages)
+    show(pages)
     if args.out:
         command = f"python benchmarks/starting_points.py DATA --synsets imagenet_synsets.txt --seeds {args.seeds}"
         write_page(args.out, pages, command, "Other starting points, and many labels at once", NOTES)

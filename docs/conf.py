@@ -70,7 +70,8 @@ sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
     "filename_pattern": r"[/\\]plot_",
-    "ignore_pattern": r"image_to_class_onnx\.py$" if HAS_ENCODER else r"image_to_class_onnx\.py$|plot_3_text\.py$",
+    "ignore_pattern": r"image_to_class_onnx|finetune_last_block|manuals"
+    + ("" if HAS_ENCODER else r"|plot_3_text\.py$"),
     "capture_repr": (),
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,

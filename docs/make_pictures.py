@@ -29,7 +29,7 @@ ANSWERS, MISTAKES = 64, (9, 30)  # the second: labels given wrongly, so that the
 
 
 def main() -> None:
-    """Label the demo's images by key strokes and photograph each view on the way."""
+    """Label the demo's images by key strokes and take a screenshot of each view on the way."""
     OUT.mkdir(parents=True, exist_ok=True)
     work = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
     pool, model = label_demo(work)
@@ -40,13 +40,13 @@ def main() -> None:
         thread = threading.Thread(target=page.serve)
         thread.start()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        photograph(browser, page, truth)
+        take_screenshots(browser, page, truth)
         browser.close()
         page.stop()
         thread.join()
 
 
-def photograph(browser: Any, page: Any, truth: dict[str, int]) -> None:
+def take_screenshots(browser: Any, page: Any, truth: dict[str, int]) -> None:
     screen = browser.new_page(viewport=SCREEN, color_scheme="light")
     screen.goto(page.url)
     screen.wait_for_selector("#stage .name")
@@ -55,7 +55,7 @@ def photograph(browser: Any, page: Any, truth: dict[str, int]) -> None:
         screen.keyboard.press(str(code + 1))
         while screen.get_attribute("#saved", "data-state") != "saved":
             screen.wait_for_timeout(10)
-        page.desk.worker.wait()
+        page.session.refitter.wait()
     shoot(screen, "one.png")
     screen.goto(f"{page.url}#grid")
     screen.select_option("#grid-class", str(CLASSES[1]))

@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 
 from pro2 import ProjectAndProbe
 from pro2.lab.baselines import create_baseline
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 rng = np.random.default_rng(0)
 digits = load_digits()
@@ -49,7 +49,7 @@ for row, (name, part) in enumerate({"source": source, "target": ~source}.items()
 models = {
     "source head, not adapted": create_baseline("source-only"),
     "linear probe on the target": create_baseline("linear-probe"),
-    "the default": ProjectAndProbe(),
+    "Pro2 averaged": ProjectAndProbe(),
 }
 for model in models.values():
     model.fit(X[source], y[source])
@@ -87,7 +87,7 @@ for name, values in accuracy.items():
 # Features are directions in the space of pixels, ranked by how well each predicts the source label. They are
 # orthogonal, so each asks something that the ones before it did not.
 
-projection = models["the default"].projection_
+projection = models["Pro2 averaged"].projection_
 figure, axes = plt.subplots(1, 8, figsize=(8, 1.6), layout="constrained")
 for i, ax in enumerate(axes):
     feature = (projection.components_[i] / projection.scale_).reshape(8, 8)

@@ -20,7 +20,7 @@ from pro2 import ProjectAndProbe, Projection
 from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.digits import make_digit_collages
 from pro2.lab.theory import adaptation_curves
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 table = make_digit_collages(seed=0)
 X, y, split = np.asarray(table.embeddings), table.column("y"), table.column("split")
@@ -44,7 +44,7 @@ for row in (0, 1):
 models = {
     "source head, not adapted": create_baseline("source-only"),
     "linear probe on the target": create_baseline("linear-probe"),
-    "the default": ProjectAndProbe(),
+    "Pro2 averaged": ProjectAndProbe(),
 }
 for model in models.values():
     model.fit(X[source], y[source])

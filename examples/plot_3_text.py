@@ -16,12 +16,12 @@ This example needs ``pip install 'pro2[text]'``.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from manuals import make_manual_sentences  # examples/manuals.py
 
 from pro2 import EmbeddingTable, ProjectAndProbe
 from pro2.embed import create_backbone
 from pro2.lab.baselines import create_baseline
-from pro2.lab.datasets.manuals import make_manual_sentences
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 rows = make_manual_sentences()
 texts, topic, origin = rows["text"], rows["topic"], rows["library"]
@@ -49,7 +49,7 @@ source, target = origin == "numpy", origin == "scipy"
 models = {
     "source head, not adapted": create_baseline("source-only", scale="unit"),
     "linear probe on the target": create_baseline("linear-probe", scale="unit"),
-    "the default": ProjectAndProbe(scale="unit", n_components=64),
+    "Pro2 averaged": ProjectAndProbe(scale="unit", n_components=64),
 }
 for model in models.values():
     model.fit(X[source], topic[source])

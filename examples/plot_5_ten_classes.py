@@ -3,7 +3,7 @@ Ten classes, and which of them are confused
 ===========================================
 
 The ten digits again, but the target's writing is slanted. With ten classes a single accuracy hides a lot: this example
-looks at each class before and after adaptation, with intervals that say how far to trust the differences.
+looks at each class before and after adaptation, with confidence intervals of both.
 """
 
 # %%
@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from pro2 import ProjectAndProbe
 from pro2.estimators.evaluation import evaluate
-from pro2.tables.shifts import draw
+from pro2.tables.draws import draw
 
 
 def slanted(image: np.ndarray, by: float = 0.45) -> np.ndarray:

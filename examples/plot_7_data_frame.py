@@ -18,7 +18,7 @@ import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
 from pro2 import EmbeddingTable, ProjectAndProbe
-from pro2.tables.labels import labelled
+from pro2.tables.columns import labelled
 
 data = load_breast_cancer()
 rng = np.random.default_rng(0)

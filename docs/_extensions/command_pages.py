@@ -24,7 +24,6 @@ TASKS = {
     "Use it": ["predict", "export"],
     "Look into a file": ["inspect"],
     "Run experiments": ["sweep", "plans", "datasets"],
-    "Measure speed": ["bench"],
 }
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "adapt-cells.md"
 TITLES = {"waterbirds": "Waterbirds", "collages": "4-way Collages", "celeba": "CelebA", "living": "Living, 17 classes"}
 SHOWN = (
-    "the default",
-    "head interpolation by leave-one-out",
-    "the paper's Pro2, d and l2 by leave-one-out",
-    "linear probe by leave-one-out",
+    "Pro2 averaged (default)",
+    "head interpolation",
+    "paper's Pro2",
+    "linear probe",
     "source head",
 )
 Curves = dict[str, dict[int, float]]
