@@ -74,7 +74,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def shards(out: Path) -> int:
-    return len(list(out.with_name(out.name + ".parts").glob("shard-*.arrow")))
+    return len(list(out.with_name(out.name + ".parts").glob("shard-*.npz")))
 
 
 @pytest.fixture(scope="module")

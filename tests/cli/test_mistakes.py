@@ -224,7 +224,7 @@ def test_an_interrupt_says_that_nothing_is_half_written(pro: Pro2, monkeypatch: 
 
 
 def test_messages_speak_the_language_of_the_command_line() -> None:
-    from pro2.cli.errors import one_line
+    from pro2.cli.main import one_line
 
     text = "t.arrow exists; pass force=True\nor on_error='skip', dtype='float32', embedding=NAME, path_column="
     assert one_line(ValueError(text)) == (

@@ -16,7 +16,7 @@ import pytest
 from pro2.embed import CallableBackbone, open_images
 from pro2.embed import extract as extraction
 from pro2.embed.engines import embed_shards
-from pro2.embed.extract import Extraction, describe_unfinished, extract, skipped_file
+from pro2.embed.extract import Extraction, extract, skipped_file
 from pro2.embed.images import decode
 from pro2.embed.spec import Backbone, Preprocessing
 from pro2.tables.embeddings import EmbeddingTable
@@ -91,34 +91,10 @@ def test_a_resumed_run_is_byte_identical(work: Callable[[int], Work], n_shards: 
 def test_a_damaged_shard_is_computed_again(work: Callable[[int], Work], damage: Callable[[bytes], bytes]) -> None:
     w = work(37)
     w.break_after(3)
-    second = sorted(w.home.glob("t.arrow.parts/shard-*.arrow"))[1]
+    second = sorted(w.home.glob("t.arrow.parts/shard-*.npz"))[1]
     second.write_bytes(damage(second.read_bytes()))
-    assert not describe_unfinished(w.home / "t.arrow.parts")["intact"]
     assert w.run().resumed == 2 * 8
     assert w.equals_an_undisturbed_run()
-
-
-def test_unfinished_work_is_described(work: Callable[[int], Work], tmp_path: Path) -> None:
-    w, folder = work(20), tmp_path / "t.arrow.parts"
-    states = []
-
-    def watching(*args: Any) -> Iterator[Any]:
-        for shard in embed_shards(*args):
-            yield shard
-            states.append(describe_unfinished(folder)["state"])
-            raise Broken
-
-    with pytest.raises(Broken):
-        w.run(engine=watching)
-    found = describe_unfinished(folder)
-    assert states == ["running"]
-    assert found.pop("state").startswith("interrupted")
-    facts = {"output": str(tmp_path / "t.arrow"), "backbone": "tiny-net", "rows": 20, "finished": 8, "left_out": 0}
-    assert found == {**facts, "intact": True}
-    for content in ("", "{", "3", "[1]", "{}"):
-        (folder / "job.json").write_text(content)
-        with pytest.raises(ValueError, match=r"is damaged \(job.json\); delete the folder"):
-            describe_unfinished(folder)
 
 
 def shorter_list(w: Work) -> dict[str, Any]:
@@ -245,7 +221,7 @@ def test_a_full_disk_is_explained_and_resumable(work: Callable[[int], Work], mon
 
     def full(path: Path, *args: Any, **options: Any) -> Any:
         calls.append(path)
-        if len(calls) > 2:  # after the description and the first shard
+        if len(calls) > 1:  # after the first shard
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, *args, **options)
 

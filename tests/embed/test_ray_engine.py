@@ -89,7 +89,7 @@ command = [sys.executable, "-c", "from pro2.cli.main import main; main()", "embe
 command += ["--backbone", name, "--batch-size", "1", "--on-error", "skip", "--out", str(folder / "ray.arrow")]
 command += ["--engine", "ray", "--ray-address", cluster.address, "--ray-workers", "2"]
 driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-while len(list(folder.glob("ray.arrow.parts/shard-*.arrow"))) < 2:
+while len(list(folder.glob("ray.arrow.parts/shard-*.npz"))) < 2:
     assert driver.poll() is None, "it ended before it could be killed"
     time.sleep(0.002)
 driver.kill()

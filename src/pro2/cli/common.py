@@ -8,14 +8,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pro2.cli.errors import visible
-from pro2.cli.progress import status
+from pro2.cli.progress import status, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -217,6 +216,13 @@ def table_metadata(
     found |= {"width": table.width, "label": label, "where": where}
     found |= {"label_files": [file.name for file in labels]} if labels else {}
     return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
+
+
+def refuse(options: Mapping[str, Any], of: str) -> None:
+    """Raise for the first option that was given although it goes with something else."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ValueError(f"{given[0]} goes with {of}")
 
 
 def count(n: int, noun: str) -> str:

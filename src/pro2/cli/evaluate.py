@@ -11,17 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli import options
-from pro2.cli.common import (
-    ONE_LABEL,
-    check_out,
-    labelled_rows,
-    load_estimator,
-    make_table,
-    print_result,
-    rows_for,
-)
-from pro2.cli.errors import refuse
+from pro2.cli import common, options
+from pro2.cli.common import check_out, labelled_rows, load_estimator, make_table, print_result, rows_for
 from pro2.cli.progress import Progress, status
 
 if TYPE_CHECKING:
@@ -153,7 +144,7 @@ def evaluate(
     classifier = load_estimator(adapted, "predict", "evaluate", multilabel=True)
     several = hasattr(classifier, "labels_")
     if several:
-        refuse({"--labels": labels, "--group": group}, ONE_LABEL)
+        common.refuse({"--labels": labels, "--group": group}, common.ONE_LABEL)
     elif label is None and not labels:
         raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     before = None if source is None else _source_model(source, classifier)

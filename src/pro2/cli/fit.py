@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli import options
-from pro2.cli.common import (
-    ONE_LABEL,
-    check_out,
-    count,
-    label_columns,
-    labelled_rows,
-    load_estimator,
-    multilabel_rows,
-    number,
-    open_table,
-    print_result,
-    rows_for,
-    table_metadata,
-)
-from pro2.cli.errors import refuse
+from pro2.cli import common, options
+from pro2.cli.common import check_out, count, labelled_rows, load_estimator, print_result, rows_for, table_metadata
 from pro2.cli.progress import status
 
 if TYPE_CHECKING:
@@ -85,19 +71,19 @@ def fit(
         "n_components": n_components,
         "solver": solver.value,
         "scale": None if scale is Scale.none else scale.value,
-        "l2": number(l2),
-        "n_features": number(n_features),
+        "l2": common.number(l2),
+        "n_features": common.number(n_features),
         "random_state": random_state,
     } | ({} if ridge is None else {"ridge": ridge})
     if moments:
         model, origin, provenance, result = _from_moments(files, params)
     elif unlabeled is not None:
-        table = open_table(unlabeled, where, embedding, verify)
+        table = common.open_table(unlabeled, where, embedding, verify)
         names = None if classes is None else [name.strip() for name in classes.split(",")]
         model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, names, params)
     else:
-        table = open_table(files[0], where, embedding, verify)
-        columns = label_columns(table, str(label))
+        table = common.open_table(files[0], where, embedding, verify)
+        columns = common.label_columns(table, str(label))
         model, origin, provenance, result = _from_rows(files[0], table, columns, where, params)
     model.save(out, force=force, provenance=provenance)
     result |= {"out": out, "source_kind": getattr(model, "source_kind_", "source rows"), "width": model.n_features_in_}
@@ -146,7 +132,9 @@ def _from_rows(
     from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 
     label, several = ",".join(columns), len(columns) > 1
-    table, y, rest = multilabel_rows(whole, path, columns, columns) if several else labelled_rows(whole, path, label)
+    table, y, rest = (
+        common.multilabel_rows(whole, path, columns, columns) if several else labelled_rows(whole, path, label)
+    )
     provenance = {"source": table_metadata(table, path, label, where)}
     result: dict[str, Any] = {"rows": len(table), "unlabeled": len(rest)}
     with status(f"learning from {len(table)} rows"):
@@ -274,26 +262,19 @@ def adapt(
     check_out(out, force)
     fitted = load_estimator(model, "adapt", "adapt", multilabel=True)
     several, has_labels = hasattr(fitted, "labels_"), label is not None or bool(labels)
+    about_classes = {"--new-classes": new_classes, "--class-shares": class_shares}
     if several:
-        options_of_one: dict[str, Any] = {
-            "--labels": labels,
-            "--unlabeled": unlabeled,
-            "--validation": validation,
-            "--l2": l2,
-        }
-        options_of_one |= {"--n-features": n_features, "--new-classes": new_classes, "--class-shares": class_shares}
-        refuse(options_of_one, ONE_LABEL)
+        one_label = {"--labels": labels, "--unlabeled": unlabeled, "--validation": validation, "--l2": l2}
+        common.refuse({**one_label, "--n-features": n_features, **about_classes}, common.ONE_LABEL)
         if target is None:
             raise ValueError("a model of several labels needs TARGET: a table with its labels in columns of 0 and 1")
     elif (target is None) == has_labels or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
-    elif new_classes and not has_labels:
-        raise ValueError("--new-classes goes with labels: give TARGET with --label COLUMN or --labels FILE")
-    elif class_shares is not None and not has_labels:
-        raise ValueError("--class-shares goes with labels: give TARGET with --label COLUMN or --labels FILE")
-    given = {"label_sampling": label_sampling and label_sampling.value}
-    given |= {"l2": l2 and number(l2), "n_features": n_features and number(n_features)}
-    fitted.set_params(**{name: value for name, value in given.items() if value is not None})
+    elif not has_labels:
+        common.refuse(about_classes, "labels: give TARGET with --label COLUMN or --labels FILE")
+    changes = {"label_sampling": label_sampling and label_sampling.value}
+    changes |= {"l2": l2 and common.number(l2), "n_features": n_features and common.number(n_features)}
+    fitted.set_params(**{name: value for name, value in changes.items() if value is not None})
 
     def rows(path: Path, where: str | None = None) -> EmbeddingTable:
         return rows_for(fitted, path, where, embedding, verify, force)

@@ -9,16 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pro2.cli import options
-from pro2.cli.common import (
-    check_out,
-    closest_name,
-    is_saved_dataset,
-    load_estimator,
-    make_table,
-    open_table,
-    print_result,
-)
+from pro2.cli import common, options
+from pro2.cli.common import make_table, print_result
 from pro2.cli.progress import status
 
 SHOWN = 40  # columns of a table that a terminal shows; --json has all of them
@@ -65,8 +57,8 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
     from pro2.export import describe_export, is_export
 
     if not path.exists():
-        raise FileNotFoundError(f"no file at {path}; {closest_name(path)}")
-    if path.is_dir() and not is_saved_dataset(path):
+        raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
+    if path.is_dir() and not common.is_saved_dataset(path):
         return _describe_results(path)
     if path.is_file() and is_model_file(path):
         found = describe(path)
@@ -75,7 +67,7 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
         return {"what": KINDS[found["kind"]], **verdict, **found, "intact": True}
     if path.suffix in (".onnx", ".pt") or is_export(path):
         return {"what": "exported classifier", **describe_export(path)}
-    table = open_table(path, None, embedding, verify=False)
+    table = common.open_table(path, None, embedding, verify=False)
     digest = table.verify()  # before anything else is read; raises where the table is damaged
     found = {"what": "embedding table", "rows": len(table), "width": table.width, "dtype": str(table.dtype)}
     found["columns"] = {name: _describe_column(values) for name, values in table.columns.items()}
@@ -164,11 +156,11 @@ def export(
       pro2 export adapted.safetensors --format onnx --backbone backbone.onnx --out image_to_class.onnx
       pro2 export adapted.safetensors --format torch --out head.pt
     """
-    check_out(out, force)
+    common.check_out(out, force)
     from pro2.export import OPSET
     from pro2.export import export as write
 
-    classifier = load_estimator(adapted, "predict", "export", multilabel=True)
+    classifier = common.load_estimator(adapted, "predict", "export", multilabel=True)
     with status("exporting"):
         write(classifier, out, format.value, force=force, backbone=backbone)
     what, width = "labels" if hasattr(classifier, "labels_") else "classes", classifier.n_features_in_

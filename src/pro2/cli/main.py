@@ -1,22 +1,34 @@
-"""The `pro2` command: its commands, and mistakes as one-line messages."""
+"""The `pro2` command: its commands, and errors as one line in the terms of the command line."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from pathlib import Path
 
 import typer
 
 import pro2
 from pro2.cli.embed import embed
-from pro2.cli.errors import Commands, Interrupted, one_line, visible
 from pro2.cli.evaluate import diagnose, evaluate, predict
 from pro2.cli.fit import adapt, fit, suggest
 from pro2.cli.inspect import export, inspect
 from pro2.cli.label import label
+from pro2.cli.options import Commands, Interrupted
+from pro2.cli.progress import visible
 from pro2.cli.report import demo, report
 from pro2.cli.sweep import datasets_app, plans_app, sweep
 
+_EXPECTED = (ValueError, OSError, ImportError)  # raised on purpose, with a message for users
+_ARGUMENTS = (
+    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|"
+    "new_classes|root"
+)
+_SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
+_AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w))")
+_AS_OPTION = re.compile(r"^(l2|n_features) (?=must be)")
+_AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # the column of a table, no argument
 LABORATORY = "Laboratory, for papers"
 app = typer.Typer(
     name="pro2",
@@ -71,3 +83,22 @@ def _print_error(prefix: str, text: str, style: str = "") -> None:
 
     line = Text.assemble((prefix, "bold red"), (text, style))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error with flags in place of arguments; an unexpected error also names the files given."""
+    text = re.sub(r"\s*\n\s*", " ", str(error).strip()) or type(error).__name__
+    if isinstance(error, MemoryError):
+        text = "not enough memory"
+    elif not isinstance(error, _EXPECTED):
+        text = f"{type(error).__name__}: {text[:300]}"
+    if not isinstance(error, _EXPECTED):
+        files = [word for word in sys.argv[1:] if not word.startswith("-") and Path(word).exists()]
+        text = f"{text} (while working on {', '.join(files) or 'no file'}; PRO2_DEBUG=1 shows where)"
+    text = _AS_OPTION.sub(lambda match: f"--{match[1].replace('_', '-')} ", _AS_COLUMN.sub("the label column ", text))
+    return visible(_AS_PYTHON.sub(_as_flag, text))
+
+
+def _as_flag(match: re.Match[str]) -> str:
+    value = None if match[1] in _SWITCHES else match[2] or match[3]
+    return f"--{match[1].replace('_', '-')}" + (f" {value}" if value else "")

@@ -1,13 +1,14 @@
-"""Arguments and options that several commands have, each with one name, one flag and one help text; Tab completion."""
+"""Arguments and options that several commands have, each with one name, flag and help text; Tab completion; help."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, made by `pro2 fit`.")]
 AdaptedFile = Annotated[Path, typer.Argument(help="Classifier made by `pro2 adapt`, or a model: its source head.")]
@@ -43,3 +44,35 @@ def completes(module: str, function: str) -> Callable[[str], list[str]]:
 complete_backbones = completes("pro2.embed.registry", "list_beginnings")
 complete_datasets = completes("pro2.lab.datasets", "list_datasets")
 complete_plans = completes("pro2.lab.experiments.plan", "list_presets")
+
+
+_KEPT = {"sweep": "finished runs are kept; run the same command again to continue"}  # embed has a message of its own
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a message about what is kept."""
+
+
+class Commands(typer.core.TyperGroup):
+    """Lets the message of an interrupt reach `main`, which Typer would drop, and lists commands in two panels.
+
+    Help shows the first sentence of each command in full.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of each panel under its name."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            panel = getattr(self.commands[name], "rich_help_panel", None) or "Commands"
+            panels.setdefault(panel, []).append((name, self.commands[name].get_short_help_str(1000)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            kept = _KEPT.get(str(ctx.invoked_subcommand), "no file was left half written")
+            raise Interrupted(str(stop) or f"interrupted; {kept}") from stop

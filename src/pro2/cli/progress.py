@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from pro2.cli.errors import visible
-
 LOG_INTERVAL = 60.0  # seconds; a log gets a line per tenth of the work, and one a minute if that is longer
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Control characters of labels, ids and file names as escapes: they must not reach the terminal."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 class Progress:

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pro2.cli import options
-from pro2.cli.common import (
-    check_out,
-    closest_name,
-    labelled_rows,
-    load_estimator,
-    make_table,
-    print_result,
-    rows_for,
-)
-from pro2.cli.errors import refuse
+from pro2.cli import common, options
+from pro2.cli.common import make_table, print_result
 from pro2.cli.progress import Progress, status
 
 if TYPE_CHECKING:
@@ -65,26 +56,26 @@ def report(
       pro2 report results/main --markdown docs/results
     """
     if not path.exists():
-        raise FileNotFoundError(f"no classifier or folder of results at {path}; {closest_name(path)}")
+        raise FileNotFoundError(f"no classifier or folder of results at {path}; {common.closest_name(path)}")
     if not path.is_file():
         of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
-        refuse(of_classifier, f"an adapted classifier; {path} is none")
+        common.refuse(of_classifier, f"an adapted classifier; {path} is none")
         from pro2.lab.report import write_report
 
         page = write_report(path, out, selection, markdown)
         return print_result({"page": page}, [str(page)], as_json)
-    refuse({"--selection": selection, "--markdown": markdown}, f"a result folder; {path} is none")
+    common.refuse({"--selection": selection, "--markdown": markdown}, f"a result folder; {path} is none")
     if pool is None and (label or labels or images):
         raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
     page = path.with_suffix(".html") if out is None else out
-    check_out(page, force, (".html", ".htm"))
+    common.check_out(page, force, (".html", ".htm"))
     from pro2.report_page import write_report_page
 
-    adapted = load_estimator(path, "predict", "report")
+    adapted = common.load_estimator(path, "predict", "report")
     with status("writing the page"):
         rows: dict[str, Any] = {}
         if pool is not None:
-            table = rows_for(adapted, pool, None, embedding, verify, force)
+            table = common.rows_for(adapted, pool, None, embedding, verify, force)
             rows = _rows(adapted, table, pool, label, labels) if label or labels else {"pool": table}
         result = write_report_page(adapted, page, **rows, images=images, model=path.name, force=force)
     return print_result({"page": page, **result}, [result["verdict"], str(page)], as_json)
@@ -94,7 +85,7 @@ def _rows(
     adapted: Any, table: EmbeddingTable, pool: Path, label: str | None, labels: list[Path] | None
 ) -> dict[str, Any]:
     """Arguments of `write_report_page`: rows go by number, so they must be those of `pro2 adapt`, in its order."""
-    few, y, rest = labelled_rows(table, pool, label, labels, adapted)
+    few, y, rest = common.labelled_rows(table, pool, label, labels, adapted)
     known = adapted.provenance.get("target", {})
     if known.get("rows") != len(few) or "labels" in known or known.get("digest") not in (None, few.origin_digest):
         raise ValueError(

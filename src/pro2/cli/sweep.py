@@ -11,8 +11,7 @@ import typer
 
 from pro2.cli import options
 from pro2.cli.common import make_table, print_result
-from pro2.cli.errors import Commands
-from pro2.cli.options import complete_datasets, complete_plans
+from pro2.cli.options import Commands, complete_datasets, complete_plans
 from pro2.cli.progress import Progress
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import io
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,19 +37,17 @@ class Batching:
     on_error: str = "stop"
     max_pixels: int = 0
 
-    @property
-    def n_shards(self) -> int:
-        """Number of shards, the last of which may be shorter."""
-        return -(-self.n_rows // self.shard_rows)
-
-    def rows(self, shard: int) -> range:
-        """Row numbers of one shard."""
-        return range(self.n_rows)[shard * self.shard_rows : (shard + 1) * self.shard_rows]
+    def shards(self) -> list[range]:
+        """Row numbers of each shard, the last of which may be shorter."""
+        return _slices(range(self.n_rows), self.shard_rows)
 
     def batches(self, shard: int) -> list[range]:
         """Row numbers of each batch of one shard."""
-        rows = self.rows(shard)
-        return [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+        return _slices(self.shards()[shard], self.batch_size)
+
+
+def _slices(rows: range, length: int) -> list[range]:
+    return [rows[start : start + length] for start in range(0, len(rows), length)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,28 +59,20 @@ class Shard:
     skipped: dict[int, str]
 
     def to_bytes(self) -> bytes:
-        """An Arrow file with one list per kept row, and the rest in its metadata."""
-        import pyarrow as pa
-
-        values = pa.array(np.ascontiguousarray(self.embeddings).reshape(-1))
-        width = max(self.embeddings.shape[1], 1)  # Arrow has no lists of length 0
-        metadata = {"index": str(self.index), "skipped": json.dumps(self.skipped)}
-        schema = pa.schema([("embedding", pa.list_(values.type, width))], metadata)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
-            writer.write_batch(pa.record_batch([pa.FixedSizeListArray.from_arrays(values, width)], schema=schema))
-        return bytes(sink.getvalue())
+        """A NumPy archive, whose members carry checksums; the same shard gives the same bytes."""
+        buffer = io.BytesIO()
+        np.savez(buffer, index=self.index, embeddings=self.embeddings, skipped=json.dumps(self.skipped))
+        return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Shard:
-        """Inverse of `to_bytes`. Only for content known to be intact: damaged metadata can abort the process."""
-        import pyarrow as pa
-
-        batch = pa.ipc.open_file(content).get_batch(0)
-        column, metadata = batch.column(0), batch.schema.metadata
-        embeddings = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
-        skipped = {int(row): reason for row, reason in json.loads(metadata[b"skipped"]).items()}
-        return cls(int(metadata[b"index"]), embeddings, skipped)
+        """Inverse of `to_bytes`; a `ValueError` for damaged content."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+                skipped = {int(row): reason for row, reason in json.loads(str(archive["skipped"])).items()}
+                return cls(int(archive["index"]), archive["embeddings"], skipped)
+        except Exception as error:  # damage shows in many kinds of errors, from zipfile, zlib and NumPy
+            raise ValueError(f"damaged shard: {error}") from error
 
 
 Engine = Callable[[Rows, Backbone, Batching, list[int]], Iterator[Shard]]
@@ -104,31 +96,21 @@ def embed_shards(
             return error  # the main thread decides whether to go on
 
     with guard, ThreadPoolExecutor(workers or cluster.available_cores()) as pool:
+        # All decoded images of a large table would not fit into memory, so few batches are decoded ahead.
+        upcoming = iter(batches)
+        ahead = collections.deque(pool.map(prepare, batch) for batch in itertools.islice(upcoming, _AHEAD))
         try:
-            ahead = _prepare_ahead(pool, prepare, batches)
             for index in wanted:
                 skipped: dict[int, str] = {}
-                blocks = [
-                    _embed_batch(rows, backbone, batching, batch, list(next(ahead)), skipped)
-                    for batch in batching.batches(index)
-                ]
+                blocks = []
+                for batch in batching.batches(index):
+                    ahead.extend(pool.map(prepare, batch) for batch in itertools.islice(upcoming, 1))
+                    blocks.append(_embed_batch(rows, backbone, batching, batch, list(ahead.popleft()), skipped))
                 # A batch of skipped rows only does not know the width.
                 filled = [block for block in blocks if len(block)] or blocks[:1]
                 yield Shard(index, np.concatenate(filled), skipped)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _prepare_ahead(
-    pool: ThreadPoolExecutor, prepare: Callable[[int], Any], batches: list[range]
-) -> Iterator[Iterator[Any]]:
-    """Keep `_AHEAD` batches in the pool and yield their results in order."""
-    queue: collections.deque[Iterator[Any]] = collections.deque()
-    for batch in batches:
-        queue.append(pool.map(prepare, batch))
-        if len(queue) > _AHEAD:
-            yield queue.popleft()
-    yield from queue
 
 
 def _embed_batch(

@@ -1,8 +1,8 @@
 """Rows x backbone -> embedding table: resumable, and byte-identical after any interruption.
 
-`table.arrow` grows in the folder `table.arrow.parts`, one Arrow file per finished shard. Each is written atomically:
-a kill at any moment loses only the shards in progress. Each is named by a digest of all that its content depends on: it
-is never used for other images, weights or settings. A lock keeps a second process out.
+`table.arrow` grows in the folder `table.arrow.parts`, one file per finished shard. Each is written atomically: a kill
+at any moment loses only the shards in progress. Each is named by a digest of all that its content depends on: it is
+never used for other images, weights or settings. A lock keeps a second process out.
 """
 
 from __future__ import annotations
@@ -138,22 +138,19 @@ class _Run:
         self.rows, self.backbone, self.batching = rows, backbone, batching
         self.description = backbone.spec.metadata()
         settings: list[Any] = [self.description, backbone.weights, backbone.engine]
-        settings += [batching.batch_size, batching.shard_rows, batching.dtype]
-        # One digest per shard of everything that its embeddings depend on, and one for all of them. A result with
-        # skipped rows has another key, because which rows are skipped depends on the limit of pixels as well.
-        keys = [_digest(settings, rows, batching.rows(index)) for index in range(batching.n_shards)]
-        self.shard_keys = [(key, f"{key}.{batching.max_pixels}") for key in keys]
-        key = hashlib.sha256("".join(keys).encode()).hexdigest()
-        self.table_keys = key, f"{key}.{batching.max_pixels}"
-        self.usable = slice(2 if batching.on_error == "skip" else 1)  # which of both keys this run accepts
+        settings += [batching.batch_size, batching.shard_rows, batching.dtype, batching.max_pixels]
+        # one digest per shard of everything that its rows depend on, and one for all of them
+        self.keys = [_digest(settings, rows, shard) for shard in batching.shards()]
+        self.key = hashlib.sha256("".join(self.keys).encode()).hexdigest()
 
     def completed(self, force: bool) -> Extraction | None:
         """Return the finished table of this run if it exists; any other file in its place is an error."""
         if not self.path.exists():
             return None
+        accepted = [self.key, f"{self.key}.skipped"][: 2 if self.batching.on_error == "skip" else 1]
         with contextlib.suppress(ValueError):
             table = EmbeddingTable.open(self.path)
-            if str(table.provenance.get("run")) in self.table_keys[self.usable]:
+            if table.provenance.get("run") in accepted:
                 return Extraction(self.path, table.n_rows, _read_skipped(self.path), was_complete=True)
         if not force:
             raise ValueError(
@@ -162,29 +159,27 @@ class _Run:
             )
         return None
 
-    def compute(self, engine: Engine, progress: Progress) -> tuple[list[Path], dict[int, str], int]:
-        """Compute the missing shards; return all shard files in order, the skipped rows, and the rows done earlier."""
-        n_rows, batching = len(self.rows), self.batching
-        _write(self.folder / "job.json", json.dumps({"backbone": self.description["name"], "rows": n_rows}).encode())
-        files: dict[int, Path] = {}
+    def compute(self, engine: Engine, progress: Progress) -> tuple[dict[int, str], int]:
+        """Compute the missing shards; return the skipped rows, and how many rows earlier runs had done."""
+        shards, missing, resumed = self.batching.shards(), [], 0
         skipped: dict[int, str] = {}
-        stored = {path.name.rpartition("-")[0]: path for path in self.folder.glob("shard-*.arrow")}
-        for index, keys in enumerate(self.shard_keys):
-            for name in (f"shard-{index:06d}-{key}" for key in keys[self.usable]):
-                with contextlib.suppress(KeyError, ValueError):  # missing, or damaged: it is computed again
-                    skipped |= read_shard(stored[name]).skipped
-                    files[index] = stored[name]
-        done = resumed = sum(len(batching.rows(index)) for index in files)
-        progress(done, n_rows)
-        missing = [index for index in range(batching.n_shards) if index not in files]
-        for shard in engine(self.rows, self.backbone, batching, missing):
-            files[shard.index] = write_shard(self.folder, shard, self.shard_keys[shard.index][bool(shard.skipped)])
+        for index, shard_rows in enumerate(shards):
+            found = self._read(index)
+            if found is None or (found.skipped and self.batching.on_error != "skip"):
+                missing.append(index)
+            else:
+                skipped |= found.skipped
+                resumed += len(shard_rows)
+        done = resumed
+        progress(done, len(self.rows))
+        for shard in engine(self.rows, self.backbone, self.batching, missing):
+            _write(self._file(shard.index), shard.to_bytes())
             skipped |= shard.skipped
-            done += len(batching.rows(shard.index))
-            progress(done, n_rows)
-        return [files[index] for index in sorted(files)], dict(sorted(skipped.items())), resumed
+            done += len(shards[shard.index])
+            progress(done, len(self.rows))
+        return dict(sorted(skipped.items())), resumed
 
-    def finish(self, files: list[Path], skipped: dict[int, str], resumed: int, force: bool) -> Extraction:
+    def finish(self, skipped: dict[int, str], resumed: int, force: bool) -> Extraction:
         """Write the list of skipped rows, then the table; each appears complete or not at all."""
         rows, path, description = self.rows, self.path, self.description
         kept = np.asarray([row not in skipped for row in range(len(rows))])
@@ -195,8 +190,8 @@ class _Run:
         raw = self.folder / "rows.raw"
         # The embeddings may not fit into memory; in a writable memory map, a full disk would end the process.
         with raw.open("wb") as stream:
-            for file in files:
-                stream.write(read_shard(file).embeddings.tobytes())
+            for index in range(len(self.keys)):
+                stream.write(Shard.from_bytes(self._file(index).read_bytes()).embeddings.tobytes())
         matrix = np.memmap(raw, dtype=self.batching.dtype, mode="r").reshape(int(kept.sum()), -1)
         columns = {name: np.asarray(values)[kept] for name, values in rows.columns.items()}
         provenance = {
@@ -205,11 +200,21 @@ class _Run:
             **{name: description[name] for name in ("layer", "preprocessing", "pooling", "licence")},
             "weights_origin": description["origin"],
             "engine": self.backbone.engine,
-            "run": self.table_keys[bool(skipped)],
+            "run": f"{self.key}.skipped" if skipped else self.key,
         }
         _write_skipped(path, [(rows.ids[row], rows.location(row), reason) for row, reason in skipped.items()])
         EmbeddingTable(matrix, rows.ids[kept], columns, provenance).save(path, force=force)
         return Extraction(path, len(matrix), {str(rows.ids[row]): skipped[row] for row in skipped}, resumed)
+
+    def _file(self, index: int) -> Path:
+        return self.folder / f"shard-{index:06d}-{self.keys[index]}.npz"
+
+    def _read(self, index: int) -> Shard | None:
+        """A finished shard; None where it is missing or damaged, so that it is computed again."""
+        try:
+            return Shard.from_bytes(self._file(index).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
@@ -219,46 +224,6 @@ def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
         fields = f"{name}\0{rows.location(row)}\0{rows.fingerprint(row)}\n"
         digest.update(fields.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:40]
-
-
-def write_shard(folder: Path, shard: Shard, key: str) -> Path:
-    """Write a shard under its number, the key of its inputs and a digest of its content."""
-    content = shard.to_bytes()
-    path = folder / f"shard-{shard.index:06d}-{key}-{hashlib.sha256(content).hexdigest()[:16]}.arrow"
-    _write(path, content)
-    return path
-
-
-def read_shard(path: Path) -> Shard:
-    """Read a shard whose content matches the digest in its name; ValueError for any other."""
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest()[:16] != path.stem.rpartition("-")[2]:
-        raise ValueError(f"{path} is damaged; run the same command again")
-    return Shard.from_bytes(content)
-
-
-def describe_unfinished(folder: Path) -> dict[str, Any]:
-    """The state of an unfinished run, for `pro2 inspect`."""
-    try:
-        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        facts = {"output": str(folder.with_suffix("")), "backbone": str(job["backbone"]), "rows": int(job["rows"])}
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(f"{folder} is damaged (job.json); delete the folder and run the command again") from None
-    counts: dict[int, tuple[int, int]] = {}
-    intact, state = True, "interrupted; run the same command again to continue"
-    for file in folder.glob("shard-*.arrow"):
-        try:
-            shard = read_shard(file)
-            counts[shard.index] = len(shard.embeddings), len(shard.skipped)
-        except ValueError:
-            intact = False
-    try:
-        with _exclusive(folder):
-            pass
-    except ValueError:
-        state = "running"
-    kept, left_out = (sum(column) for column in zip((0, 0), *counts.values()))
-    return {**facts, "finished": kept + left_out, "left_out": left_out, "state": state, "intact": intact}
 
 
 @contextlib.contextmanager
