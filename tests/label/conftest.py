@@ -137,14 +137,32 @@ class Tab:
 
     def open(self, url: str) -> Tab:
         self.page.goto(url)
+        return self.ready()
+
+    def ready(self) -> Tab:
+        """Until there is an item, and the page was painted: Chromium drops keys and clicks that come before that."""
         self.page.wait_for_selector("#stage img, #stage .reading, #stage .empty", state="attached")
+        self.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
+        return self
+
+    def key(self, *keys: str) -> Tab:
+        """Press keys; the page has handled each before the next."""
+        for key in keys:
+            before = self.page.evaluate("keysUp")
+            self.page.keyboard.press(key)
+            self.wait(f"keysUp > {before}")
         return self
 
     def press(self, *keys: str) -> Tab:
         """Keys, each answered by the server before the next."""
         for key in keys:
-            self.page.keyboard.press(key)
-            self.settled()
+            self.key(key).settled()
+        return self
+
+    def view(self, name: str) -> Tab:
+        """Go to another view by its link."""
+        self.page.click(f"a[data-view={name}]")
+        self.wait(f"document.body.dataset.view === '{name}'")
         return self
 
     def settled(self) -> Tab:
@@ -164,13 +182,15 @@ class Tab:
     def row(self) -> int:
         return int(self.shown.removeprefix("photo-").removesuffix(".png"))
 
-    def wait(self, script: str) -> None:
-        """Until the expression is true. Playwright's own waiting evaluates text in the page, which the page forbids."""
+    def wait(self, condition: str | Callable[[], object]) -> None:
+        """Until an expression of the page or a function is true. Playwright's own waiting evaluates text in the page,
+        which the page forbids.
+        """
         for _ in range(6000):
-            if self.page.evaluate(script):
+            if self.page.evaluate(condition) if isinstance(condition, str) else condition():
                 return
             self.page.wait_for_timeout(20)
-        raise AssertionError(f"never true: {script}; the page says {self.text('#saved')!r}, {self.console}")
+        raise AssertionError(f"never true: {condition}; the page says {self.text('#saved')!r}, {self.console}")
 
 
 @pytest.fixture
@@ -181,6 +201,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
 
     def make(url: str | None, quiet: bool = True, **options: Any) -> Tab:
         contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
+        contexts[-1].add_init_script("window.keysUp = 0; addEventListener('keyup', () => keysUp++, true)")
         page, console = contexts[-1].new_page(), []
         page.set_default_timeout(120_000)
         page.on("console", lambda message: console.append(message.text))

@@ -80,7 +80,7 @@ def test_every_label_the_page_called_saved_is_there(tab, tmp_path):
             found.page.keyboard.press(rng.choice(["1", "2", "3", "3", "s", "u"]))
             found.page.wait_for_timeout(rng.choice([0, 3, 10, 40]))
         server.kill()
-        found.page.keyboard.press("2")  # a label that nobody receives yet
+        found.key("2")  # a label that nobody receives yet
         found.wait("!document.getElementById('banner').hidden")
         reconnects += "keeps trying" in found.text("#banner")
         before = server.url

@@ -28,7 +28,7 @@ def test_digits_and_letters_label_and_the_next_item_is_there_at_once(serve, pict
         for key, name in [("1", "cat"), ("2", "dog"), ("3", "fox"), ("c", "cat"), ("d", "dog"), ("f", "fox")]:
             given[found.row] = name
             before = found.shown
-            found.page.keyboard.press(key)
+            found.key(key)
             assert found.shown != before  # without waiting for the server
             found.settled()
         assert labels(page) == given
@@ -62,10 +62,12 @@ def test_figures_from_before_the_last_action_change_nothing(serve, picture_pool,
         found.open(page.url).press("1")
         page.session.refitter.wait()
         before = found.text("#n-labelled")
+        found.wait(lambda: held)
         with found.page.expect_request("**/api/figures?*", timeout=120_000):  # it has read the answer and asks again
             held.pop().fulfill(json=old | {"classes": ["other"], "assigned": []})
         assert found.text("#n-labelled") == before
         assert found.page.locator("#classes button").count() == 3
+        found.wait(lambda: held)
         held.pop().continue_()
         found.wait("document.getElementById('n-labelled').textContent === '1'")
 
@@ -92,7 +94,7 @@ def test_skip_undo_at_any_depth_and_undo_across_a_restart(serve, picture_pool, m
             assert found.shown == name
         assert labels(page) == {}
         assert list(page.session.store.skipped) == []
-        found.page.keyboard.press("u")
+        found.key("u")
         found.wait("document.getElementById('saved').textContent === 'There is nothing to undo.'")
         found.console.clear()  # the browser notes that the server refused
 
@@ -101,13 +103,13 @@ def test_n_makes_a_new_class_and_labels_the_item_with_it(serve, picture_pool, mo
     with serve(picture_pool, model) as page:
         found = tab(page.url)
         row = found.row
-        found.page.keyboard.press("n")
+        found.key("n")
         assert found.page.evaluate("document.activeElement.id") == "new-name"
-        found.page.keyboard.type("Cat")
-        found.page.keyboard.press("Enter")
+        found.key(*"Cat")
+        found.key("Enter")
         assert "There is already a class “cat”." in found.text("#new-problem")
         found.page.fill("#new-name", "wolf")
-        found.page.keyboard.press("Enter")
+        found.key("Enter")
         found.settled()
         assert labels(page) == {row: "wolf"}
         found.wait("document.querySelector('#classes li:last-child button').textContent === '4wwolf'")
@@ -119,15 +121,15 @@ def test_n_makes_a_new_class_and_labels_the_item_with_it(serve, picture_pool, mo
 def test_keys_in_a_field_are_text_and_keys_can_be_switched_off(serve, picture_pool, model, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)
-        found.page.keyboard.press("n")
-        found.page.keyboard.type("sun 123")
-        found.page.keyboard.press("Escape")
-        found.page.keyboard.press("Control+1")
+        found.key("n")
+        found.key(*"sun 123")
+        found.key("Escape")
+        found.key("Control+1")
         found.page.click("#open-keys")
-        found.page.keyboard.press("1")
+        found.key("1")
         found.page.click("#keys-on")
-        found.page.keyboard.press("Escape")
-        found.page.keyboard.press("1")
+        found.key("Escape")
+        found.key("1")
         found.page.wait_for_timeout(200)
         assert labels(page) == {}
 
@@ -148,13 +150,13 @@ def test_everything_can_be_reached_and_used_by_tab_alone(serve, picture_pool, mo
         found = tab(page.url)
         order = []
         for _ in range(20):
-            found.page.keyboard.press("Tab")
+            found.key("Tab")
             order.append(found.page.evaluate(FOCUSED))
         wanted = ["one", "grid", "labelled", "open-keys", "open-done", "accept", "cat", "dog", "fox", "skip", "undo"]
         assert [each for each in order if each in wanted][: len(wanted)] == wanted
         row = found.row
         found.page.focus("#classes button[data-name=dog]")
-        found.page.keyboard.press("Enter")
+        found.key("Enter")
         found.settled()
         assert labels(page) == {row: "dog"}
 
@@ -164,16 +166,16 @@ def test_many_classes_have_a_search(serve, picture_pool, tab):
     with serve(picture_pool, None, classes=names) as page:
         found = tab(page.url)
         row = found.row
-        found.page.keyboard.press("z")
+        found.key("z")
         assert found.page.input_value("#find-class") == "z"
-        found.page.keyboard.press("Enter")
+        found.key("Enter")
         found.settled()
         assert labels(page) == {row: "zebra"}
         row = found.row
-        found.page.keyboard.press("/")
-        found.page.keyboard.type("es b3")
+        found.key("/")
+        found.key(*"es b3")
         assert found.page.locator("#classes li:visible").count() == 1
-        found.page.keyboard.press("Enter")
+        found.key("Enter")
         found.settled()
         assert labels(page)[row] == "species b3"
         assert found.page.locator("#classes li:visible").count() == 31
@@ -184,13 +186,13 @@ def test_the_class_that_enter_takes_is_marked(serve, picture_pool, tab):
     with serve(picture_pool, None, classes=[*(f"bad {i}" for i in range(9)), "dog"]) as page:
         found = tab(page.url)
         row, top = found.row, found.page.locator("#stage").bounding_box()
-        found.page.keyboard.press("/")
-        found.page.keyboard.type("d")
+        found.key("/")
+        found.key(*"d")
         assert found.page.locator("#classes [data-enter]").all_inner_texts() == [
             found.page.inner_text("[data-name=dog]")
         ]
         assert found.page.locator("#stage").bounding_box() == top
-        found.page.keyboard.press("Enter")
+        found.key("Enter")
         found.settled()
         assert labels(page) == {row: "dog"}
         assert found.page.locator("#classes [data-enter]").count() == 0
@@ -241,14 +243,18 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
         assert rows == [item["row"] for item in page.session.grid("", "dog", "doubtful")["items"]]
         found.page.locator("#tiles label").nth(1).click()
-        found.page.keyboard.press("ArrowRight")
-        found.page.keyboard.press(" ")
+        found.key("ArrowRight")
+        found.key(" ")
         assert "2 marked" in found.text("#confirm-note")
-        found.page.keyboard.press("Enter")
-        found.settled()
+        found.press("Enter")
         assert labels(page) == {row: "dog" for row in rows if row not in rows[1:3]}
-        found.wait(f"![...document.querySelectorAll('#tiles input')].some((box) => box.value === '{rows[0]}')")
-        found.press("u")
+        found.wait("document.body.dataset.view === 'one'")
+        for key in ("1", "3"):  # the marked items come first, then the grid again
+            assert found.row in rows[1:3]
+            found.press(key)
+        found.wait("document.body.dataset.view === 'grid'")
+        assert {labels(page)[row] for row in rows[1:3]} == {"cat", "fox"}
+        found.press("u", "u", "u")
         assert labels(page) == {}
         page.session.refitter.wait()  # what is certain follows the labels, and these have just gone
         found.page.select_option("#grid-order", "certain")
@@ -256,19 +262,15 @@ def test_a_grid_confirms_what_is_not_marked(serve, picture_pool, model, tab):
         found.wait(f"document.querySelector('#tiles input')?.value === '{certain[0]['row']}'")
 
 
-def test_marked_items_come_up_one_by_one_when_nothing_else_is_left(serve, table, model, tab):
-    with serve(Pool(table.head(14)), model) as page:
+def test_a_grid_that_is_loaded_again_keeps_its_marks(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
         found = tab(page.url + "#grid")
-        name = next(name for name in ("cat", "dog", "fox") if page.session.grid("", name, "doubtful")["total"] > 1)
-        found.page.select_option("#grid-class", name)
-        found.wait(f"document.querySelector('#tiles input')?.ariaLabel.endsWith('not {name}')")
-        rows = [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
-        for i in range(2):
-            found.page.locator("#tiles label").nth(i).click()
-        found.page.keyboard.press("Enter")
-        found.wait("location.hash === '#one'")
-        assert set(rows[:2]) <= set(page.session.store.assigned[""])
-        assert set(labels(page)) == set(rows[2:])
+        found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not cat')")
+        found.page.locator("#tiles label").nth(0).click()
+        with found.page.expect_response("**/api/grid*"):
+            found.page.dispatch_event("#grid-class", "change")  # what choosing the same class again does
+        found.page.wait_for_timeout(100)
+        assert found.page.locator("#tiles input:checked").count() == 1
 
 
 def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, picture_pool, model, tab):
@@ -279,6 +281,7 @@ def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, pictur
         found.page.select_option("#grid-class", "dog")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
         dogs = [item["row"] for item in page.session.grid("", "dog", "doubtful")["items"]]
+        found.wait(lambda: late)
         late[0].continue_()  # the class of before answers last
         found.page.select_option("#grid-class", "fox")
         found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not fox')")
@@ -303,7 +306,7 @@ def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture
         found.page.click(f"#classes button[data-name={wrong}]")
         found.settled()
         page.session.refitter.wait()
-        found.page.click("a[data-view=labelled]")
+        found.view("labelled")
         found.wait("document.querySelectorAll('.entry').length === 25")
         first = page.session.listing("", 0)["items"][0]
         assert first["doubt"] > 0
@@ -312,7 +315,7 @@ def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture
         entry.locator("button").click()
         found.settled()
         assert labels(page)[first["row"]] == first["alternative"]
-        found.page.keyboard.press("Escape")
+        found.key("Escape")
         found.page.fill("#search", f"photo-{row:03d}")
         found.wait("document.querySelectorAll('.entry').length === 1")
         found.page.select_option(".entry select", truth[row])
@@ -348,7 +351,7 @@ def test_markup_in_names_labels_and_text_appears_as_text(serve, tab):
         assert "<b>bold</b>" in found.text("#classes")
         found.press("1", "2")
         for view in ("grid", "labelled"):
-            found.page.click(f"a[data-view={view}]")
+            found.view(view)
             found.page.wait_for_selector("#tiles input, .entry" if view == "grid" else ".entry")
         assert MARKUP in found.text(".entry .what")
         assert found.page.locator("#classes b, main script, main img").count() == 0

@@ -43,7 +43,7 @@ def busy(serve_in, picture_pool, model, truth, tmp_path_factory):
 
 def ready(found, view: str) -> None:
     found.page.wait_for_selector({"one": "#stage img", "grid": "#tiles img", "labelled": ".entry"}[view])
-    found.wait("document.getElementById('interval').hidden === false")
+    found.wait("'ready' in document.body.dataset && !document.getElementById('interval').hidden")
 
 
 def violations(found, axe: str) -> list[str]:
@@ -61,14 +61,14 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
     found = tab(busy.url, **options)
     for view in VIEWS:
-        found.page.click(f"a[data-view={view}]")
+        found.view(view)
         ready(found, view)
         assert violations(found, axe) == [], view
-    found.page.click("a[data-view=one]")
+    found.view("one")
     for opener in ("open-new", "open-done") if options is PHONE else ("open-keys", "open-new", "open-done"):
         found.page.click(f"#{opener}")
         assert violations(found, axe) == [], opener
-        found.page.keyboard.press("Escape")
+        found.key("Escape")
 
 
 SMALL = """
@@ -100,10 +100,10 @@ def test_fingers_find_every_control(busy, tab):
 def test_nothing_overflows_and_the_item_is_in_sight(busy, tab, size):
     found = tab(busy.url, viewport={"width": size[0], "height": size[1]})
     for view in VIEWS:
-        found.page.click(f"a[data-view={view}]")
+        found.view(view)
         ready(found, view)
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
-    found.page.click("a[data-view=one]")
+    found.view("one")
     box = found.page.locator("#stage").bounding_box()
     assert box["height"] > 0.25 * size[1]
     assert box["y"] + box["height"] < size[1]
@@ -139,7 +139,7 @@ def test_the_page_asks_the_network_for_nothing_but_its_own_server(busy, tab):
     found.page.on("request", lambda request: asked.append(request.url))
     found.page.reload()
     for view in VIEWS:
-        found.page.click(f"a[data-view={view}]")
+        found.view(view)
         ready(found, view)
     assert len(asked) > 10
     assert {url.startswith(busy.url) for url in asked} == {True}

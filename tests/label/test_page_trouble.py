@@ -20,7 +20,7 @@ def test_a_lost_server_is_told_labels_wait_and_arrive_when_it_is_back(serve, pic
     found.wait("!document.getElementById('banner').hidden")
     assert "The server does not answer. This page keeps trying." in found.text("#banner")
     row = found.row
-    found.page.keyboard.press("3")
+    found.key("3")
     found.wait("document.getElementById('banner').textContent.includes('Your last label is kept here')")
     with serve(picture_pool, model) as page:
         assert page.url == url
@@ -48,13 +48,12 @@ def test_labels_that_were_not_sent_survive_a_reload_of_the_page(serve, picture_p
         found = tab(page.url, quiet=False)
         row = found.row
         found.page.route("**/api/act*", lambda route: route.abort())
-        found.page.keyboard.press("2")
+        found.key("2")
         found.wait("document.getElementById('saved').dataset.state === 'lost'")
         assert labels(page) == {}
         found.page.unroute("**/api/act*")
         found.page.reload()
-        found.page.wait_for_selector("#stage img", state="attached")
-        found.settled()
+        found.ready().settled()
         found.wait("document.getElementById('n-labelled').textContent === '1'")
         assert labels(page) == {row: "dog"}
 
@@ -74,7 +73,7 @@ def test_an_answer_that_got_lost_does_not_make_two_labels(serve, picture_pool, m
 
         found.page.route("**/api/act*", swallow)
         found.press("1")
-        assert len(lost) == 1
+        found.wait(lambda: len(lost) == 1)
         assert len([event for event in page.session.store.events() if event.kind == "label"]) == 1
         found.press("u")
         assert labels(page) == {}
@@ -87,14 +86,14 @@ def test_a_full_disk_pauses_labelling_and_goes_on_when_there_is_room(serve, pict
         db.execute("PRAGMA wal_autocheckpoint=1")
         db.execute("PRAGMA max_page_count=1")
         for _ in range(100):
-            found.page.keyboard.press("2")
+            found.key("2")
             found.wait("document.getElementById('saved').dataset.state !== 'waiting'")
             if found.page.is_visible("#banner"):
                 break
         assert "The disk is full" in found.text("#banner")
         assert "earlier ones were" in found.text("#banner")
         kept, shown = labels(page), found.shown
-        found.page.keyboard.press("3")
+        found.key("3")
         found.page.wait_for_timeout(200)
         assert (labels(page), found.shown) == (kept, shown)  # keys do nothing now
         db.execute("PRAGMA max_page_count=100000")
@@ -110,8 +109,8 @@ def test_two_people_two_browsers(serve, picture_pool, model, tab):
         seen = []
         for _ in range(8):
             seen += [ann.row, ben.row]
-            ann.page.keyboard.press("1")
-            ben.page.keyboard.press("2")
+            ann.key("1")
+            ben.key("2")
             ann.settled()
             ben.settled()
         assert len(set(seen)) == 16
@@ -125,14 +124,15 @@ def test_a_page_without_a_name_asks_who_is_there(serve, picture_pool, model, tab
     with serve(picture_pool, model, settings=Settings(annotators=("ann", "ben"))) as page:
         found = tab(None, quiet=False)
         found.page.goto(page.url)
+        found.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
         found.page.click("#people button:text('ben')")
-        found.page.wait_for_selector("#stage img", state="attached")
+        found.ready()
         assert found.text("#person") == "ben"
         row = found.row
         found.press("1")
         assert page.session.store.annotations[row] == {"ben": "cat"}
         found.page.reload()
-        found.page.wait_for_selector("#stage img", state="attached")
+        found.ready()
         assert found.text("#person") == "ben"
 
 
@@ -148,7 +148,7 @@ def test_disagreement_is_counted_shown_and_settled(serve, picture_pool, model, t
         (conflict,) = (row for row, each in people.items() if len(set(each.values())) == 2)
         ann.wait("document.getElementById('agreement').textContent.startsWith('3 items labelled by two people')")
         assert "they disagree on 1" in ann.text("#agreement")
-        ann.page.click("a[data-view=labelled]")
+        ann.view("labelled")
         ann.page.wait_for_selector(".entry")
         first = ann.page.locator(".entry").first
         assert "ann: cat, ben: dog" in first.inner_text()
@@ -183,7 +183,7 @@ def test_a_broken_image_shows_as_such_and_can_be_labelled(serve, table, model, t
         assert "not an image of a known format" in found.text("#stage")
         found.press("1")
         assert len(labels(page)) == 1
-        found.page.click("a[data-view=grid]")
+        found.view("grid")
         found.page.wait_for_selector(".tile .short")
-        found.page.click("a[data-view=labelled]")
+        found.view("labelled")
         found.page.wait_for_selector(".thumb.none")

@@ -25,27 +25,23 @@ export class Grid {
     if (classes.includes(before)) select.value = before;
   }
 
-  /** `setAside`: how many items were marked just now. */
-  async load(setAside = 0) {
+  async load() {
     const number = ++this.requests, label = $("grid-class").value;
     const answer = await ask("grid", { label, order: $("grid-order").value }).catch(() => null);
     if (answer === null || number !== this.requests) return; // a newer request is on its way
+    const marked = new Set(label === this.label ? this.marked() : []); // a grid that is loaded again keeps its marks
     this.label = label;
     this.items = this.outbox.unanswered(answer.items);
-    if (setAside && !this.items.length) {
-      location.hash = "#one"; // where the marked items come up
-      return;
-    }
-    const aside = setAside ? `${count(setAside, "marked item")} will come up one by one. ` : "";
-    $("grid-note").textContent = aside + (this.items.length
+    $("grid-note").textContent = this.items.length
       ? `${count(answer.total, "unlabelled item")} predicted to be ${label}. Mark the ones that are not.`
-      : `No unlabelled item is predicted to be ${label}.`);
-    $("tiles").replaceChildren(...this.items.map((item) => h("li", {}, this.tile(item))));
+      : `No unlabelled item is predicted to be ${label}.`;
+    $("tiles").replaceChildren(...this.items.map((item) => h("li", {}, this.tile(item, marked.has(item.row)))));
     this.describe();
   }
 
-  tile(item) {
-    const box = h("input", { type: "checkbox", value: item.row, "aria-label": `${item.name}: not ${this.label}` });
+  tile(item, checked) {
+    const about = { "aria-label": `${item.name}: not ${this.label}` };
+    const box = h("input", { type: "checkbox", value: item.row, checked, ...about });
     const wrong = h("span", { className: "wrong", "aria-hidden": "true" }, `not ${this.label}`);
     const probability = item.probability === null ? null : h("span", { className: "sure" }, percent(item.probability));
     const short = (text) => h("span", { className: "short" }, text);
@@ -56,18 +52,20 @@ export class Grid {
 
   boxes() { return [...$("tiles").querySelectorAll("input")]; }
 
+  marked() { return this.boxes().filter((box) => box.checked).map((box) => Number(box.value)); }
+
   describe() {
-    const wrong = this.boxes().filter((box) => box.checked).length;
+    const wrong = this.marked().length;
     const right = this.items.length - wrong;
     $("confirm-bar").hidden = !this.items.length;
-    $("confirm-text").textContent = right ? `Confirm ${right} as ${this.label}` : "Set all of them aside";
-    const them = wrong === 1 ? "it" : "them";
-    $("confirm-note").textContent = wrong ? `${wrong} marked: you will see ${them} one by one.` : "None marked.";
+    $("confirm-text").textContent = right ? `Confirm ${right} as ${this.label}` : "Label one by one";
+    const them = wrong === 1 ? "it comes" : "they come";
+    $("confirm-note").textContent = wrong ? `${wrong} marked: ${them} next, one by one.` : "None marked.";
   }
 
   confirm() {
     if (!this.items.length) return;
-    const wrong = this.boxes().filter((box) => box.checked).map((box) => Number(box.value));
+    const wrong = this.marked();
     const rows = this.items.map((item) => item.row).filter((row) => !wrong.includes(row));
     this.outbox.put({ kind: "label", label: this.label, rows, wrong });
     this.items = [];
@@ -76,7 +74,8 @@ export class Grid {
   }
 
   saved(action) {
-    if (action.wrong !== undefined || action.kind === "undo") this.load(action.wrong?.length);
+    // with marked items the other view comes first; this one loads when it is shown again
+    if (action.wrong?.length === 0 || action.kind === "undo") this.load();
   }
 
   key(key) {

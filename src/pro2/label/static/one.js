@@ -28,6 +28,7 @@ export class OneByOne {
     this.assigned = []; // items that the server has assigned, the one on screen first
     this.pictures = new Map();
     this.shown = null;
+    this.marked = new Set(); // rows marked in the grid: they come first, then the grid comes back
     this.setClasses(about.classes);
     $("accept").onclick = () => this.accept();
     $("skip").onclick = () => this.skip();
@@ -60,6 +61,7 @@ export class OneByOne {
   /** The server's list of assigned items; what has been answered here meanwhile is left out. */
   take(assigned, showFirst = false) {
     const fresh = this.outbox.unanswered(assigned);
+    fresh.sort((a, b) => this.marked.has(b.row) - this.marked.has(a.row));
     const at = this.shown !== null && !showFirst ? fresh.findIndex((item) => item.row === this.shown.row) : -1;
     // the item on screen stays as it is, guess included: nothing changes under the finger
     if (at >= 0) fresh.unshift({ ...fresh.splice(at, 1)[0], ...this.shown });
@@ -159,6 +161,7 @@ export class OneByOne {
     this.clearFilter();
     this.show();
     if (document.activeElement?.closest("#view-one")) $("stage").focus({ preventScroll: true });
+    if (this.marked.delete(row) && !this.marked.size) location.hash = "#grid";
   }
 
   label(name) { this.answer({ kind: "label", label: name }); }
@@ -174,7 +177,9 @@ export class OneByOne {
   }
 
   saved(answer, action) {
-    this.take(answer.assigned, action.kind === "undo");
+    this.marked = new Set(action.wrong ?? this.marked);
+    this.take(answer.assigned, action.kind === "undo" || action.wrong?.length > 0);
+    if (action.wrong?.length) location.hash = "#one";
     if (!answer.undone) return;
     const { kind, label, rows } = answer.undone;
     const what = rows.length > 1 ? count(rows.length, "label") : label ?? "the skip";
