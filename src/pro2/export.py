@@ -31,7 +31,7 @@ def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
     """Weight (K, D) and bias (K,) in float64 whose softmax is `predict_proba`; of T labels one row and logit each."""
     from sklearn.utils.validation import check_is_fitted
 
-    if _has_labels(classifier):
+    if hasattr(classifier, "labels_"):  # several yes-or-no labels, rather than one question with K classes
         heads = classifier.estimators_
         return np.concatenate([head.coef_ for head in heads]), np.concatenate([head.intercept_ for head in heads])
     check_is_fitted(classifier, "coef_")
@@ -39,11 +39,6 @@ def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(classifier.classes_) == 2:
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
     return weight, bias
-
-
-def _has_labels(classifier: Any) -> bool:
-    """Whether it answers several yes-or-no labels instead of one question with K classes."""
-    return hasattr(classifier, "labels_")
 
 
 def export(
@@ -68,7 +63,7 @@ def export(
     backbone : path, optional
         Only for "onnx": the graph of a backbone with one output (n, D), which the head is attached to.
     """
-    if not hasattr(classifier, "unit_rows_") and not _has_labels(classifier):
+    if not hasattr(classifier, "unit_rows_") and not hasattr(classifier, "labels_"):
         raise ValueError(
             f"classifier is a {type(classifier).__name__}, which is not one affine map; export a model, a "
             "probe, or what `adapt` returned."
@@ -78,13 +73,21 @@ def export(
     if backbone is not None and format != "onnx":
         raise ValueError("backbone goes with format='onnx': the other formats hold the head alone.")
 
+    if format == "torch" and getattr(classifier, "unit_rows_", False):
+        raise ValueError(
+            "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
+            "safetensors and divide each embedding by its length before the layer."
+        )
+
     def fill(file: IO[bytes]) -> None:
         if format == "onnx":
             file.write(_onnx_bytes(classifier, None if backbone is None else Path(backbone)))
         elif format == "safetensors":
             file.write(pack(_single_precision(classifier), {EXPORT_KEY: _metadata(classifier)}))
         else:
-            _write_torch(classifier, file)
+            torch = imported("torch", "The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors")
+            layer = _single_precision(classifier)
+            torch.save({name: torch.from_numpy(array) for name, array in layer.items()}, file)
 
     return atomic_write(Path(path), fill, force)
 
@@ -162,19 +165,15 @@ def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, n
 def _metadata(classifier: Any) -> str:
     import pro2
 
-    names = "labels" if _has_labels(classifier) else "classes"
+    names = "labels" if hasattr(classifier, "labels_") else "classes"
     metadata = {
         names: getattr(classifier, f"{names}_").tolist(),
         "n_features_in": int(classifier.n_features_in_),
-        "input": UNIT_ROWS if _takes_unit_rows(classifier) else "raw embeddings",
+        "input": UNIT_ROWS if getattr(classifier, "unit_rows_", False) else "raw embeddings",
         "pro2_version": pro2.__version__,
         "provenance": dict(classifier.provenance),
     }
     return json.dumps(metadata, sort_keys=True)
-
-
-def _takes_unit_rows(classifier: Any) -> bool:
-    return bool(getattr(classifier, "unit_rows_", False))  # several labels are always on raw rows
 
 
 def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
@@ -183,19 +182,6 @@ def _single_precision(classifier: Any) -> dict[str, np.ndarray]:
     if largest > float(np.finfo(np.float32).max):
         raise ValueError(f"classifier has coefficients up to {largest:.0e}, which float32 does not hold: use onnx.")
     return {name: array.astype(np.float32) for name, array in layer.items()}
-
-
-def _write_torch(classifier: Any, file: IO[bytes]) -> None:
-    torch = imported("torch", "The torch format needs PyTorch: pip install 'pro2[torch]'; or use safetensors")
-    if _takes_unit_rows(classifier):
-        raise ValueError(
-            "this model was fitted with scale='unit', which torch.nn.Linear alone cannot do: export to onnx, or to "
-            "safetensors and divide each embedding by its length before the layer."
-        )
-    torch.save({name: torch.from_numpy(array) for name, array in _single_precision(classifier).items()}, file)
-
-
-# ---- ONNX
 
 
 def _import_onnx() -> Any:
@@ -224,10 +210,10 @@ def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSIO
     make, kind = onnx.helper, onnx.TensorProto
     weight, bias = affine_map(classifier)
     K, D = weight.shape
-    constants: dict[str, Any] = {"weight": weight, "bias": bias}
+    constants = {"weight": weight, "bias": bias}
     # Products in float64: raw embeddings have large means that cancel against the bias.
     nodes: list[tuple[str, str, str, dict[str, Any]]] = [("Cast", "embedding", "wide", {"to": kind.DOUBLE})]
-    if unit := _takes_unit_rows(classifier):  # rows are divided by their length; zero rows stay zero
+    if unit := getattr(classifier, "unit_rows_", False):  # rows are divided by their length; zero rows stay zero
         constants |= {"tiny": np.array(np.finfo(np.float64).tiny), "axis": np.array([1])}
         nodes += [
             ("Mul", "wide wide", "square", {}),
@@ -237,7 +223,7 @@ def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSIO
             ("Div", "wide divisor", "unit", {}),
         ]
     nodes.append(("Gemm", f"{'unit' if unit else 'wide'} weight bias", "logits", {"transB": 1}))
-    if _has_labels(classifier):
+    if hasattr(classifier, "labels_"):
         label_type, label_shape = kind.INT64, ["n", K]
         constants["zero"] = np.array(0.0)
         nodes += [
@@ -246,8 +232,11 @@ def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSIO
             ("Cast", "yes", "label", {"to": kind.INT64}),
         ]
     else:
-        constants["labels"] = _label_tensor(classifier.classes_)
-        label_type, label_shape = constants["labels"].data_type, ["n"]
+        labels = np.array(classifier.classes_.tolist())  # integers, booleans or floats keep their type
+        if labels.dtype.kind not in "bif":
+            labels = labels.astype(str).astype(object)
+        constants["labels"] = labels
+        label_type, label_shape = make.np_dtype_to_tensor_dtype(labels.dtype), ["n"]
         nodes += [
             ("Softmax", "logits", "scores", {"axis": 1}),
             ("ArgMax", "logits", "code", {"axis": 1, "keepdims": 0}),
@@ -262,24 +251,10 @@ def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSIO
             make.make_tensor_value_info("probabilities", kind.FLOAT, ["n", K]),
             make.make_tensor_value_info("label", label_type, label_shape),
         ],
-        [
-            onnx.numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
-            for name, value in constants.items()
-        ],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     opsets = [make.make_opsetid("", opset)]
     return make.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="pro2")
-
-
-def _label_tensor(classes: np.ndarray) -> Any:
-    """Class labels as a constant of their own type: integers, texts, booleans or floats."""
-    onnx = _import_onnx()
-    kind, values = onnx.TensorProto, classes.tolist()
-    # the order matters: booleans are integers
-    for types, data_type in ((bool, kind.BOOL), (int, kind.INT64), (int | float, kind.DOUBLE)):
-        if all(isinstance(value, types) for value in values):
-            return onnx.helper.make_tensor("labels", data_type, [len(values)], values)
-    return onnx.helper.make_tensor("labels", kind.STRING, [len(values)], [str(value).encode() for value in values])
 
 
 def _attached(classifier: Any, path: Path) -> Any:

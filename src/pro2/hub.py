@@ -33,7 +33,7 @@ model.{{ use }}
 {% endif %}
 | learned from | |
 |---|---|
-{% for fact, value in facts %}| {{ fact }} | {{ value }} |
+{% for name, value in provenance %}| {{ name }} | {{ value }} |
 {% else %}| nothing recorded | |
 {% endfor %}"""
 
@@ -101,10 +101,10 @@ def model_card(estimator: Any, name: str = "model") -> str:
     use = "predict(X, target=...)" if hasattr(estimator, "targets_") else "predict(X)"
     if hasattr(estimator, "adapt"):
         use = "adapt(X_target, y_target)  # embeddings and a handful of labels"
-    facts = []
+    provenance = []
     for part, values in sorted(estimator.provenance.items()):
         pairs = values.items() if isinstance(values, dict) else [("", values)]
-        facts += [(_inline(f"{part} {key}"), _inline(value)) for key, value in pairs if value is not None]
+        provenance += [(_inline(f"{part} {key}"), _inline(value)) for key, value in pairs if value is not None]
     card = hub.ModelCard.from_template(
         hub.ModelCardData(library_name="pro2", tags=["pro2", "domain-adaptation", "few-shot", "linear-probe"]),
         template_str=_TEMPLATE,
@@ -115,7 +115,7 @@ def model_card(estimator: Any, name: str = "model") -> str:
         width=estimator.n_features_in_,
         kind=kind.capitalize(),
         names=[_inline(label) for label in getattr(estimator, f"{kind}_").tolist()] if kind else [],
-        facts=facts,
+        provenance=provenance,
     )
     return str(card)
 

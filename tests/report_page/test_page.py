@@ -14,8 +14,7 @@ import pro2
 from pro2.cli.label import writers
 from pro2.cli.main import app
 from pro2.estimators.report import LearningCurve
-from pro2.report_page import curve_drawing, write_report_page
-from pro2.report_page.rows import doubtful_rows
+from pro2.report_page import curve_drawing, doubtful_rows, write_report_page
 
 EVIL = "<script>alert(1)</script>\"'&"
 VOID = {"meta", "br", "wbr", "img", "line", "circle", "polyline"}

@@ -1,34 +1,47 @@
-"""One HTML page about an adapted classifier: what its report says, and the rows to look at.
+"""One HTML page about an adapted classifier: its report, and rows to review with their images.
 
 The page loads nothing, runs nothing, and escapes every name, as Jinja2 does by itself.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.report_page.rows import Shown, doubtful_rows, load_rows
+from pro2.embed.images import ImageError, decode, pillow_guard
+from pro2.embed.sources import table_images
 from pro2.tables.embeddings import EmbeddingTable
 
 SHOWN_ROWS, SHOWN_CLASSES, SHOWN_CONFUSIONS = 12, 30, 15
 SMALL_CONFUSION = 8  # classes up to which the whole matrix fits on a phone
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 52, 544, 12, 220
 AHEAD = 4.0  # times the labels there are: further than that a learning curve is a guess
+THUMBNAIL = 320  # pixels of the longer side: sharp at the 160 of a column, on displays of double density as well
+
+
+class Row(NamedTuple):
+    """A row to review: its id, the predicted class with its probability, and its label where it has one."""
+
+    id: str
+    answer: str
+    probability: float
+    label: str | None = None
 
 
 def write_report_page(
     adapted: Any, out: str | Path, *, pool: EmbeddingTable | None = None, force: bool = False, withheld: str = "",
     labelled: tuple[EmbeddingTable, np.ndarray] | None = None, images: Path | None = None, model: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the page, and return what it says as plain values.
+    """Write the page, and return its content as plain values.
 
     Parameters
     ----------
@@ -39,7 +52,7 @@ def write_report_page(
     force : bool
         Replace a file at `out`.
     withheld : str
-        Why the labels cannot say how accurate it is, if so.
+        The reason why no accuracy can be estimated from the labels, if there is one.
     labelled : (EmbeddingTable, array), optional
         Rows and labels that `adapt` was given, in the same order: the page shows those with the least probable labels.
     images : Path, optional
@@ -52,18 +65,21 @@ def write_report_page(
         raise ValueError("there is no report: only classifiers that were adapted with labels have one")
     if withheld and not report.withheld:
         report = replace(report, accuracy=math.nan, accuracy_interval=(0.0, 1.0), withheld=withheld)
-    parts: dict[str, Shown] = {}
+    rows: dict[str, list[Row]] = {}
+    pictures: dict[str, list[str]] = {}
     predicted: dict[str, int] = {}
     if pool is not None:
         at, predicted = doubtful_rows(adapted, pool, SHOWN_ROWS)
-        parts["doubtful"] = load_rows(adapted, pool, at, None, images)
+        rows["doubtful"], pictures["doubtful"] = _load_rows(adapted, pool.take(at), None, images)
     if labelled is not None:
-        parts["surprising"] = load_rows(adapted, labelled[0], _surprising_rows(report, *labelled), labelled[1], images)
-    shown = [each for part in parts.values() for each in part]
-    if images is not None and shown and not any(image for _, image in shown):  # one may be damaged, but not all
+        table, y = labelled
+        at = _surprising_rows(report, table, y)
+        rows["surprising"], pictures["surprising"] = _load_rows(adapted, table.take(at), y[at], images)
+    shown = [row for some in rows.values() for row in some]
+    if images is not None and shown and not any(map(any, pictures.values())):  # one may be damaged, but not all
         raise ValueError(
-            f"images={str(images)!r} has no image of these rows, such as {shown[0][0].id!r}: give the folder that "
-            "their names start from"
+            f"images={str(images)!r} has no image of these rows, such as {shown[0].id!r}: give the folder that their "
+            "names start from"
         )
     curve = None if report.withheld else report.learning_curve
     provenance = getattr(adapted, "provenance", {})
@@ -72,33 +88,72 @@ def write_report_page(
     environment.filters["percent"] = _percent
     environment.tests["known"] = lambda number: number is not None and not math.isnan(number)
     page = environment.get_template("page.html").render(
-        r=report, **parts, model=model, date=date.today().isoformat(),
+        r=report, **{name: list(zip(some, pictures[name])) for name, some in rows.items()},
+        model=model, date=date.today().isoformat(),
         target=provenance.get("target", {}).get("file", ""), source=provenance.get("source", {}).get("file", ""),
-        classes=_classes(report, predicted), confusion=_confusion(report), differences=_differences(report),
-        drawing=curve and curve_drawing(curve),
+        classes=_classes(report, predicted), confusion=_confusion(report), drawing=curve and curve_drawing(curve),
     )  # fmt: skip
     atomic_write(out, lambda file: file.write(page.encode()), force)
-    rows = {name: [row._asdict() for row, _ in part] for name, part in parts.items()}
-    return {"verdict": report.verdict(), "report": report.to_dict(), "predicted": predicted, **rows}
+    plain = {name: [row._asdict() for row in some] for name, some in rows.items()}
+    return {"verdict": report.verdict(), "report": report.to_dict(), "predicted": predicted, **plain}
+
+
+def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarray, dict[str, int]]:
+    """Numbers of the `n` rows with the least probable predictions, and how many rows are predicted of each class."""
+    probability = np.empty(len(table))
+    counts = np.zeros(len(adapted.classes_), dtype=int)
+    for X, span in table.iter_batches():
+        P = np.asarray(adapted.predict_proba(X))
+        probability[span] = P.max(axis=1)
+        counts += np.bincount(P.argmax(axis=1), minlength=len(counts))
+    names = [str(name) for name in adapted.classes_.tolist()]
+    return np.argsort(probability, kind="stable")[:n], dict(zip(names, counts.tolist()))
+
+
+def _surprising_rows(report: Any, table: EmbeddingTable, y: np.ndarray) -> np.ndarray:
+    """Numbers of the labelled rows to review; among other labels the same numbers would be other rows."""
+    rows = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
+    names = [str(label) for label in y.tolist()]
+    counts = [names.count(str(name)) for name in report.classes]
+    # equal rows with equal labels count once in the report
+    counts_fit = all(n <= m and (n > 0) == (m > 0) for n, m in zip(report.counts, counts))
+    if not counts_fit or max(rows, default=0) >= len(table):
+        raise ValueError(
+            f"the classifier was adapted with {report.n_labels} labels, and the {len(names)} given are others; "
+            "give the labels that it was adapted with, or none"
+        )
+    return rows
+
+
+def _load_rows(
+    adapted: Any, table: EmbeddingTable, y: np.ndarray | None, images: Path | None
+) -> tuple[list[Row], list[str]]:
+    """The rows of a small table, and their images as `data:` addresses: empty where there is none to show."""
+    if not len(table):
+        return [], []
+    P = np.asarray(adapted.predict_proba(table.embeddings))
+    names = [str(adapted.classes_[k]) for k in P.argmax(axis=1)]
+    labels = [None] * len(table) if y is None else [str(label) for label in y.tolist()]
+    rows = [Row(str(i), *values) for i, *values in zip(table.ids.tolist(), names, P.max(axis=1).tolist(), labels)]
+    if images is None:
+        return rows, [""] * len(rows)
+    files, addresses = table_images(table, images), []
+    with pillow_guard():
+        for i in range(len(rows)):
+            try:
+                image = decode(files.read(i))
+            except ImageError:  # one unreadable image is no reason to have no page
+                addresses.append("")
+                continue
+            image.thumbnail((THUMBNAIL, THUMBNAIL), reducing_gap=2.0)
+            buffer = io.BytesIO()
+            image.save(buffer, "JPEG", quality=80)
+            addresses.append("data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode())
+    return rows, addresses
 
 
 def _percent(share: float, digits: int = 0) -> str:
     return "–" if math.isnan(share) else f"{share:.{digits}%}"
-
-
-def _surprising_rows(report: Any, few: EmbeddingTable, y: np.ndarray) -> np.ndarray:
-    """Numbers of the labelled rows to look at; among other labels the same numbers would be other rows."""
-    rows = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
-    given = [str(each) for each in y.tolist()]
-    found = [given.count(str(name)) for name in report.classes]
-    # equal rows with equal labels count once in the report
-    counts_fit = all(n <= m and (n > 0) == (m > 0) for n, m in zip(report.counts, found))
-    if not counts_fit or max(rows, default=0) >= len(few):
-        raise ValueError(
-            f"the classifier was adapted with {report.n_labels} labels, and the {len(given)} given are others; "
-            "give the labels that it was adapted with, or none"
-        )
-    return rows
 
 
 def _classes(report: Any, predicted: dict[str, int]) -> list[list[str]]:
@@ -109,13 +164,16 @@ def _classes(report: Any, predicted: dict[str, int]) -> list[list[str]]:
     order = list(range(len(accuracy)))
     if len(order) > SHOWN_CLASSES:
         order.sort(key=lambda k: (math.isnan(accuracy[k]), accuracy[k]))
-    columns = [["class", *map(str, report.classes)], ["labels", *map(str, report.counts)],
-               ["assumed share", *(_percent(share, 1) for share in report.shares)]]  # fmt: skip
+    columns = {
+        "class": [str(name) for name in report.classes],
+        "labels": [str(n) for n in report.counts],
+        "assumed share": [_percent(share, 1) for share in report.shares],
+    }
     if not report.withheld:
-        columns.append(["held-out accuracy", *map(_percent, accuracy)])
+        columns["held-out accuracy"] = list(map(_percent, accuracy))
     if predicted:
-        columns.append(["predicted in the pool", *(str(predicted.get(str(name), 0)) for name in report.classes)])
-    return [[column[k] for column in columns] for k in (0, *(k + 1 for k in order[:SHOWN_CLASSES]))]
+        columns["predicted in the pool"] = [str(predicted.get(name, 0)) for name in columns["class"]]
+    return [list(columns), *([column[k] for column in columns.values()] for k in order[:SHOWN_CLASSES])]
 
 
 def _confusion(report: Any) -> dict[str, Any] | None:
@@ -132,21 +190,12 @@ def _confusion(report: Any) -> dict[str, Any] | None:
     return {"head": ["label", "held-out prediction", "rows"], "rows": pairs, "others": int((wrong == 1).sum())}
 
 
-def _differences(report: Any) -> list[str]:
-    lines = report.differences()
-    if not math.isnan(report.effective_features):
-        lines.append(f"it uses {report.effective_features:.1f} ranked features in effect")
-    if report.n_features is not None and report.l2 is not None:
-        lines.append(f"it is the paper's probe on {report.n_features} features, with l2 = {report.l2:.3g}")
-    return lines
-
-
 def curve_drawing(curve: Any) -> dict[str, Any]:
     """Coordinates of a learning curve: ticks of both axes, the fitted line, and measured points with 95% intervals."""
     n, accuracy, spread = curve.n_per_class, 1.0 - curve.error, 1.96 * curve.deviation
     low, high = float(n[0]), AHEAD * float(n[-1])
     along = np.geomspace(low, high, 40)
-    fitted = np.array([curve.accuracy_at(each) for each in along])
+    fitted = np.array([curve.accuracy_at(labels) for labels in along])
     floor = 10 * max(0, math.floor(10 * min((accuracy - spread).min(), fitted.min())))
 
     def x(labels: Any) -> Any:
