@@ -155,9 +155,9 @@ class TestContributing:
 
     @pytest.mark.parametrize("n_classes", [2, 3])
     def test_add_a_baseline(self, n_classes: int) -> None:
-        from pro2.estimators import contract
+        from pro2.estimators import linear
 
-        names: dict[str, Any] = {**vars(contract), "np": np, "__name__": "mine"}
+        names: dict[str, Any] = {**vars(linear), "np": np, "__name__": "mine"}
         exec(self.baseline, names)
         y = np.arange(30) % n_classes
         model = names["MajorityClass"]().fit(np.ones((30, 4)), y)

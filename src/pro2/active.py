@@ -18,9 +18,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
+from pro2.estimators.base import check_X, naming
 from pro2.estimators.linear import AffineMixin, unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
-from pro2.estimators.validation import check_X, naming
 from pro2.linalg.arrays import to_numpy
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior

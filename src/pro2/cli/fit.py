@@ -160,7 +160,7 @@ def _from_rows(
 
 def _fit_in_batches(model: ProjectAndProbe, table: EmbeddingTable, y: Any) -> None:
     """The same model, reading one batch at a time: the closed form needs nothing but moments of the rows."""
-    from pro2.estimators.contract import check_classes
+    from pro2.estimators.base import check_classes
     from pro2.estimators.linear import unit_rows
     from pro2.estimators.moments import SourceMoments
 

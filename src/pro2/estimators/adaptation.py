@@ -6,8 +6,10 @@ curves and out-of-fold predictions need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +17,34 @@ import numpy as np
 from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, select
 from pro2.estimators.projection import Projection
 from pro2.estimators.report import Head
-from pro2.estimators.threads import blas_threads_for
 from pro2.estimators.unlabeled import SmoothedRows
 from pro2.linalg.arrays import to_numpy
 from pro2.linalg.closed_form import Average, average, temperature
 from pro2.linalg.labelled import ClassShares, Labelled, class_shares, drawn_by_class
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
+
+LARGE = 2e10  # multiplications from which on more than one BLAS thread pays: a third of a second
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def blas_threads_for(work: float) -> Iterator[None]:
+    """One BLAS thread for few multiplications: several threads wait for each other on a busy machine.
+
+    NumPy and SciPy bring a BLAS each, and the threads of one keep the cores from the other for a while.
+    """
+    if work >= LARGE:
+        yield
+        return
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
 
 
 @dataclass(frozen=True, eq=False)

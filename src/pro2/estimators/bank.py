@@ -12,12 +12,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from pro2.estimators.adaptation import AveragedFit
-from pro2.estimators.contract import check_labels
+from pro2.estimators.base import check_labels, check_weight, check_X, naming
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
-from pro2.estimators.starts import class_shares
-from pro2.estimators.validation import check_weight, check_X, naming
 from pro2.linalg.arrays import Array, asarray_like, to_numpy
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.logistic import probabilities
@@ -84,7 +82,7 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         weight = check_weight(sample_weight, rows)
         K, T = len(self.classes_), len(self.targets_)
         coef, intercept = np.empty((T, K, rows.shape[1])), np.empty((T, K))
-        shares = class_shares(to_numpy(model.source_moments_.weight))
+        shares = model.source_moments_.class_shares()
         for at, labelled in _batches(to_numpy(unit_rows(rows) if self.unit_rows_ else rows), codes, which, weight):
             fit = AveragedFit.of(model.priors_, shares, model.label_sampling, labelled)
             coef[at], intercept[at] = fit.head

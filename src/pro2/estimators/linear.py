@@ -1,19 +1,30 @@
-"""What every adapted model is in the end: one affine map and a softmax."""
+"""What every adapted model is in the end, one affine map and a softmax; and the contract of methods that return one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from pro2.estimators.base import (
+    NEW_CLASS,
+    check_classes,
+    check_fitted,
+    check_labels,
+    check_weight,
+    check_X,
+    encode_known,
+    split_domains,
+    table_rows,
+    take_rows,
+)
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Head, ReportInputs
-from pro2.estimators.validation import check_fitted, check_X
 from pro2.linalg.arrays import Array, asarray_like, to_numpy
-from pro2.linalg.logistic import affine, probabilities
+from pro2.linalg.logistic import probabilities
 
 Part = TypeVar("Part", bound=Any)
 
@@ -25,6 +36,16 @@ def unit_rows(X: Array) -> Array:
     X = X / xp.where(largest > 0, largest, xp.ones_like(largest))
     length = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
     return X / xp.where(length > 0, length, xp.ones_like(length))
+
+
+def affine(X: Array, coef: Array, intercept: Array) -> Array:
+    """Scores (M, K') of rows X (M, D) under a head (K', D), (K'), in the type of X where they fit, else in float64."""
+    xp = array_namespace(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        F = X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)
+    if X.dtype == xp.float64 or bool(xp.all(xp.isfinite(F))):
+        return F
+    return affine(xp.astype(X, xp.float64), coef, intercept)
 
 
 class ReportMixin:
@@ -170,3 +191,68 @@ class LinearClassifier(AffineMixin, BaseEstimator):
     def fit(self, X: Any = None, y: Any = None) -> LinearClassifier:
         """Not to be fitted: it is made by `adapt`."""
         raise TypeError("LinearClassifier is made by `adapt(X_target, y_target)`; fit ProjectAndProbe instead.")
+
+
+class SourceTargetClassifier(AffineMixin, BaseEstimator):
+    """fit(source) -> self, adapt(target) -> a new `LinearClassifier`; or both in one `fit` with `sample_domain`.
+
+    A subclass writes two methods on checked arrays: `_fit_source(X, codes, weight)`, which returns the source head as
+    (coef, intercept), and `_adapt(X, codes, weight, **extra)`, which returns a `LinearClassifier`.
+    """
+
+    _advice_on_new_classes = NEW_CLASS
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from source rows; with `sample_domain`, adapt to the target rows too.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        y : array (n,)
+            Labels, any type.
+        sample_domain : array (n,), optional
+            Positive = source row, negative = labelled target row (as in skada). None: every row is source, and
+            `predict` uses the source head.
+        sample_weight : array (n,), optional
+        """
+        X, y = table_rows(X, y)
+        X = check_X(self, X, reset=True)
+        y = check_labels(y, X.shape[0])
+        weight = check_weight(sample_weight, X)
+        source, target = split_domains(sample_domain, X.shape[0], weight)
+        self.classes_, codes = check_classes(y[source])
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only {self.classes_.tolist()}: a source needs rows of at least two.")
+        Xs = X if len(source) == X.shape[0] else take_rows(X, source)
+        coef, intercept = self._fit_source(Xs, asarray_like(codes, X), take_rows(weight, source))
+        self._set_head(coef, intercept)
+        if target is None:
+            return self
+        targets = asarray_like(encode_known(y[target], self.classes_, "y", self._advice_on_new_classes), X)
+        adapted = self._adapt(take_rows(X, target), targets, take_rows(weight, target))
+        self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
+        self._inputs, self._report = adapted._inputs, adapted._report
+        return self
+
+    def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
+        """Probe with labelled target rows; the fitted source model is not changed."""
+        check_fitted(self, "classes_")
+        X = asarray_like(check_X(self, X_target, reset=False, name="X_target"), self.coef_)
+        codes = self._encode_target(y_target, X, "y_target")
+        return self._named(self._adapt(X, codes, check_weight(sample_weight, X), **extra))
+
+    def _encode_target(self, y: Any, X: Array, name: str) -> Array:
+        y = check_labels(y, X.shape[0], name)
+        return asarray_like(encode_known(y, self.classes_, name, self._advice_on_new_classes), X)
+
+    def _set_head(self, coef: Array, intercept: Array) -> None:
+        """The source head as the classifier of this object."""
+        head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
+        self.coef_, self.intercept_ = head.coef_, head.intercept_
+        self._inputs = self._report = None  # those of an earlier adaptation
+
+    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
+        raise NotImplementedError

@@ -12,8 +12,8 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from pro2 import cluster
+from pro2.estimators.base import as_labels, without_gradient
 from pro2.estimators.files import FileMixin, from_bytes, load, to_bytes
-from pro2.estimators.validation import as_labels, without_gradient
 from pro2.linalg.arrays import Array
 from pro2.linalg.moments import Moments
 

@@ -11,9 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 
-from pro2.estimators.contract import check_classes, check_labels
+from pro2.estimators.base import LARGEST, check_classes, check_labels, check_weight, check_X
 from pro2.estimators.linear import AffineMixin
-from pro2.estimators.validation import LARGEST, check_weight, check_X
 from pro2.linalg.arrays import Array, asarray_like, encode, to_numpy
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.logistic import LogisticFit, fit_path, loo_loss, loo_path
@@ -57,11 +56,11 @@ class Probe(AffineMixin, BaseEstimator):
         """Fit on labelled rows X (M, p); `prior_mean` (p,) or (K, p) centres the penalty."""
         X = check_X(self, X, reset=True)
         y = check_labels(y, X.shape[0])
-        self.classes_ = check_classes(y)
+        self.classes_, codes = check_classes(y)
         if len(self.classes_) < 2:
             hint = "label a row of another class, or use ProjectAndProbe.adapt, which knows them from the source"
             raise ValueError(f"y has one class only {self.classes_.tolist()}: {hint}.")
-        rows, codes = to_numpy(X), encode(y, self.classes_.tolist())[1]
+        rows = to_numpy(X)
         weight, val = self._weights(y, rows, sample_weight), self._validation(X_val, y_val)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, rows, weight)
         prior = self._prior_mean(prior_mean)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from pro2.estimators.adaptation import AveragedFit, ProbeFit
-from pro2.estimators.contract import NEW_CLASS, SourceTargetClassifier, check_labels, take_rows, weighted_rows
-from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.adaptation import AveragedFit, ProbeFit, blas_threads_for
+from pro2.estimators.base import (
+    NEW_CLASS,
+    check_fitted,
+    check_labels,
+    check_weight,
+    check_X,
+    encode_known,
+    forget_names,
+    table_rows,
+    take_rows,
+    weighted_rows,
+)
+from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
 from pro2.estimators.report import Fit, ReportInputs
@@ -22,21 +34,11 @@ from pro2.estimators.starts import (
     SOURCE_ROWS,
     UNLABELED,
     OtherStarts,
-    class_shares,
     prior_of_head,
     prior_without_head,
     with_new_classes,
 )
-from pro2.estimators.threads import blas_threads_for
 from pro2.estimators.unlabeled import graph_rows, smoothed_head
-from pro2.estimators.validation import (
-    check_fitted,
-    check_probe_options,
-    check_weight,
-    check_X,
-    forget_names,
-    table_rows,
-)
 from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy
 from pro2.linalg.labelled import SAMPLING, Labelled
 from pro2.linalg.prior import PriorFamily, SourcePrior
@@ -141,7 +143,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self._check_options()
         self.unit_rows_ = self.scale == "unit"
         X = self._units(X)
-        moments = replace(SourceMoments.from_arrays(X, codes, weight), classes=tuple(self.classes_.tolist()))
+        moments = SourceMoments.from_codes(X, codes, weight, tuple(self.classes_.tolist()))
         trained = None
         if self.solver != "krylov":  # the others need rows, which are not kept
             trained = self._named(self._new_projection().fit(X, codes, weight))
@@ -229,7 +231,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             prior, like = self.priors_[0], self.source_moments_.mean
             size = prior.calibrated_size
             coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
-            intercept = intercept + np.log(class_shares(to_numpy(self.source_moments_.weight)))
+            intercept = intercept + np.log(self.source_moments_.class_shares())
             head = LinearClassifier.from_scores(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
             self._derived["head"] = self._named(head)
         return self._derived["head"]
@@ -255,7 +257,12 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             raise ValueError(f"scale must be 'auto' or one of {SCALES}, got {self.scale!r}.")
         if self.label_sampling not in SAMPLING:
             raise ValueError(f"label_sampling must be one of {SAMPLING}, got {self.label_sampling!r}.")
-        check_probe_options(self.l2, self.n_features)
+        for name, kind, expected in (("l2", Real, "a positive number"), ("n_features", Integral, "a positive integer")):
+            value = getattr(self, name)
+            if isinstance(value, str) and value in ("auto", "loo"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, kind) or not 0 < float(value) < math.inf:
+                raise ValueError(f"{name} must be {expected}, 'auto' or 'loo', got {value!r}.")
         check_family(self.priors)
 
     def _set_source(
@@ -313,15 +320,14 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         X, y = table_rows(X_target, y_target)
         X = self._target_rows(X, "X_target")
         X, y, weight, rest = _labeled_rows(X, y, check_weight(sample_weight, X))
+        U = None if X_unlabeled is None else self._target_rows(X_unlabeled, "X_unlabeled")
         if rest is not None and self._is_averaged() and X_val is None:
-            if X_unlabeled is not None:
-                xp, more = array_namespace(rest), self._target_rows(X_unlabeled, "X_unlabeled")
-                rest = xp.concat([rest, xp.astype(more, rest.dtype)])
-            X_unlabeled = rest
+            xp = array_namespace(rest)
+            U = rest if U is None else xp.concat([rest, xp.astype(U, rest.dtype)])
         model: ProjectAndProbe = with_new_classes(self, y) if new_classes == "allow" else self
+        codes = asarray_like(encode_known(y, model.classes_, "y_target", self._advice_on_new_classes), X)
         shares = None if class_shares is None else _checked_shares(class_shares, model.classes_)
-        extra = {"X_val": X_val, "y_val": y_val, "X_unlabeled": X_unlabeled, "shares": shares}
-        return SourceTargetClassifier.adapt(model, X, y, weight, **extra)
+        return self._named(model._adapt(X, codes, weight, model._validation(X_val, y_val), U, shares))
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: its scores are smoothed over a graph of nearest neighbours.
@@ -340,13 +346,14 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         return isinstance(self.l2, str) and isinstance(self.n_features, str) and self.l2 == self.n_features == "auto"
 
     def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, X_val: Any, y_val: Any, X_unlabeled: Any, shares: Any = None
-    ) -> LinearClassifier:
-        val = self._validation(X_val, y_val)
-        U = None if X_unlabeled is None else self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
+        self, X: Array, codes: Array, weight: Array | None, val: tuple[Array, Array] | None = None,
+        U: Array | None = None, shares: np.ndarray | None = None,
+    ) -> LinearClassifier:  # fmt: skip
+        """With checked labelled rows X, validation rows, unlabelled rows U and class shares."""
+        U = None if U is None else self._units(U)
         labelled = Labelled.of(self._units(X), codes, weight)
         if self._is_averaged() and val is None:
-            source_shares = class_shares(to_numpy(self.source_moments_.weight))
+            source_shares = self.source_moments_.class_shares()
             fit = AveragedFit.of(self.priors_, source_shares, self.label_sampling, labelled, U, shares)
             adapted = self._adapted(fit, self.priors_[0])
             if U is not None:
@@ -393,7 +400,7 @@ def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, A
     if missing.all():
         raise ValueError("y_target has no label at all: use adapt_unlabeled(X) for rows without any label.")
     has, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
-    y = np.array(y[has].tolist()) if y.dtype.kind == "O" else y[has]
+    y = check_labels(y[has].tolist(), len(has), "y_target") if y.dtype.kind == "O" else y[has]
     return take_rows(X, has), y, take_rows(weight, has), take_rows(X, rest)
 
 

@@ -10,11 +10,19 @@ from array_api_compat import array_namespace
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 
-from pro2.estimators.contract import check_classes, check_labels, weighted_rows
+from pro2.estimators.base import (
+    check_classes,
+    check_fitted,
+    check_labels,
+    check_weight,
+    check_X,
+    forget_names,
+    random_generator,
+    weighted_rows,
+)
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.validation import check_fitted, check_weight, check_X, forget_names, random_generator
 from pro2.linalg.adamw import adamw_basis
 from pro2.linalg.arrays import Array, asarray_like, encode
 from pro2.linalg.basis import Basis, krylov_basis, logistic_basis

@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
-from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.base import LARGEST, check_X, naming
+from pro2.estimators.linear import LinearClassifier, affine, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.schema import SOURCE_KINDS, check_distinct
-from pro2.estimators.validation import LARGEST, check_X, naming
 from pro2.linalg.arrays import Array, asarray_like, to_numpy
-from pro2.linalg.logistic import affine, probabilities
+from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
 SOURCE_ROWS, MOMENTS, HEAD, UNLABELED = SOURCE_KINDS
@@ -190,12 +190,6 @@ def _union(known: np.ndarray, y: np.ndarray) -> np.ndarray:
             f"{known.tolist()[0]!r}: write both as text, or both as numbers."
         )
     return np.union1d(known, names)
-
-
-def class_shares(weight: np.ndarray) -> np.ndarray:
-    """How common classes are: one without source rows is taken to be as common as the others are on average."""
-    weight = np.where(weight > 0, weight, weight[weight > 0].mean())
-    return np.asarray(weight / weight.sum())
 
 
 def _head(head: LinearClassifier, classes: np.ndarray, places: list[int]) -> LinearClassifier:

@@ -51,16 +51,6 @@ class LogisticFit(NamedTuple):
     converged: np.ndarray
 
 
-def affine(X: Array, coef: Array, intercept: Array) -> Array:
-    """Scores (M, K') of rows X (M, D) under a head (K', D), (K'), in the type of X where they fit, else in float64."""
-    xp = array_namespace(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        F = X @ xp.matrix_transpose(xp.astype(coef, X.dtype)) + xp.astype(intercept, X.dtype)
-    if X.dtype == xp.float64 or bool(xp.all(xp.isfinite(F))):
-        return F
-    return affine(xp.astype(X, xp.float64), coef, intercept)
-
-
 def probabilities(F: Array) -> Array:
     """Probability of every class (..., K) from scores (..., K); or two columns from the one logit (..., 1)."""
     xp = array_namespace(F)

@@ -39,12 +39,17 @@ class Moments:
         _check_rows(X, y)
         weight = None if sample_weight is None else _checked_weight(xp, sample_weight, X)
         labels, codes = encode(y, classes)
-        codes = xp.asarray(codes, device=device(X))
+        return cls.from_codes(X, xp.asarray(codes, device=device(X)), weight, labels)
+
+    @classmethod
+    def from_codes(cls, X: Array, codes: Array, weight: Array | None, classes: tuple[Any, ...]) -> Self:
+        """Moments of checked rows, whose labels are codes of `classes`."""
+        xp = array_namespace(X)
         rows = max(1024, BLOCK_BYTES // (4 * X.shape[1]))
         total = None
         for start in range(0, X.shape[0], rows):
             part = slice(start, min(start + rows, X.shape[0]))
-            block = cls(labels, *_block_moments(xp, X, codes, weight, len(labels), part))
+            block = cls(classes, *_block_moments(xp, X, codes, weight, len(classes), part))
             total = block if total is None else total + block
         assert total is not None
         with np.errstate(over="ignore"):
@@ -60,6 +65,12 @@ class Moments:
     @property
     def total_weight(self) -> float:
         return float(array_namespace(self.weight).sum(self.weight))
+
+    def class_shares(self) -> np.ndarray:
+        """How common classes are, (K,): one without rows is taken to be as common as the others are on average."""
+        weight = to_numpy(self.weight)
+        weight = np.where(weight > 0, weight, weight[weight > 0].mean())
+        return np.asarray(weight / weight.sum())
 
     def total_mean(self) -> Array:
         """Mean over all rows, (D,)."""

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pro2.estimators.contract import SourceTargetClassifier
-from pro2.estimators.linear import LinearClassifier, unit_rows
+from pro2.estimators.base import check_X
+from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
-from pro2.estimators.validation import check_X
 from pro2.linalg.arrays import Array, to_numpy
 
 Validation = tuple[np.ndarray, np.ndarray] | None
