@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from pro2.atomic import atomic_write
-from pro2.estimators.tensors import FormatError, pack, parse_json, read_metadata, unpack
+from pro2.estimators.files import FormatError, pack, parse_json, read_metadata, unpack
 from pro2.extras import imported
 from pro2.linalg.arrays import to_numpy
 

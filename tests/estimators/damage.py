@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 import pro2
-from pro2.estimators.files import KEY, _digest, describe, from_bytes, to_bytes
-from pro2.estimators.tensors import pack, unpack
+from pro2.estimators.files import KEY, _digest, describe, from_bytes, pack, to_bytes, unpack
 
 
 def loads_the_same(damaged: Path, whole: Path) -> None:

@@ -15,8 +15,7 @@ from sklearn.base import clone
 
 import pro2
 from pro2.estimators import LinearClassifier, Probe, ProjectAndProbe, Projection
-from pro2.estimators.files import check_backbone, describe
-from pro2.estimators.tensors import unpack
+from pro2.estimators.files import check_backbone, describe, unpack
 from pro2.lab.baselines import create_baseline
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.estimators.files import KEY, _digest, is_model_file
-from pro2.estimators.tensors import pack, unpack
+from pro2.estimators.files import KEY, _digest, is_model_file, pack, unpack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -77,6 +76,9 @@ HOSTILE = {
     ),
     "mixed labels": lambda d, t: d["object"]["fitted"].update(classes_={"$labels": ["a", 1], "dtype": "object"}),
     "no moments": lambda d, t: d["object"]["fitted"].pop("source_moments_"),
+    "half precision": lambda d, t: t.update(
+        {"source_moments_.scatter": t["source_moments_.scatter"].astype(np.float16)}
+    ),
     "no weight at all": lambda d, t: t["source_moments_.weight"].fill(0.0),
     "negative weight": lambda d, t: t["source_moments_.weight"].__setitem__(0, -1.0),
     "moments that are not finite": lambda d, t: t["source_moments_.mean"].fill(np.inf),
