@@ -146,14 +146,14 @@ def labelled_rows(
     from pro2.tables.csv_files import read_labels
 
     if hasattr(model, "labels_"):
-        known = [str(name) for name in model.labels_.tolist()]
-        asked = [name for name in known if name in table.columns] if label is None else label_columns(table, label)
-        unknown = [name for name in asked if name not in known]
+        names = [str(name) for name in model.labels_.tolist()]
+        columns = [name for name in names if name in table.columns] if label is None else label_columns(table, label)
+        unknown = [name for name in columns if name not in names]
         if unknown:
-            raise ValueError(f"the model has no label {unknown[0]!r}; it has {', '.join(known[:10])}")
-        if not asked:
-            raise ValueError(f"{path} has none of the model's labels as a column: {', '.join(known[:10])}")
-        return multilabel_rows(table, path, asked, known)
+            raise ValueError(f"the model has no label {unknown[0]!r}; it has {', '.join(names[:10])}")
+        if not columns:
+            raise ValueError(f"{path} has none of the model's labels as a column: {', '.join(names[:10])}")
+        return multilabel_rows(table, path, columns, names)
     for file in files or []:
         if not file.exists():
             raise FileNotFoundError(f"no file of labels at {file}; {closest_name(file)}")
@@ -212,10 +212,10 @@ def table_metadata(
     """
     from pro2.estimators.files import BACKBONE_KEYS
 
-    found: dict[str, Any] = {"file": path.name, "digest": table.origin_digest, "rows": len(table)}
-    found |= {"width": table.width, "label": label, "where": where}
-    found |= {"label_files": [file.name for file in labels]} if labels else {}
-    return found | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
+    metadata: dict[str, Any] = {"file": path.name, "digest": table.origin_digest, "rows": len(table)}
+    metadata |= {"width": table.width, "label": label, "where": where}
+    metadata |= {"label_files": [file.name for file in labels]} if labels else {}
+    return metadata | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
 
 
 def refuse(options: Mapping[str, Any], of: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,10 @@ BATCH = 8192
 LONGEST = 15  # of many classes, groups or kinds of mistake, how many are shown
 MATRIX = 12  # classes whose confusion matrix fits on a terminal
 DETAILS = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
+MEASURES = {
+    "accuracy": ("accuracy", ".1%"), "balanced_accuracy": ("balanced accuracy", ".1%"),
+    "ece": ("calibration error (ECE)", ".3f"), "log_loss": ("log-loss", ".3f"),
+}  # fmt: skip
 LABEL_DETAILS = [
     "label", "rows", "yes", "average_precision", "low", "high", "accuracy", "source_head_average_precision",
 ]  # fmt: skip
@@ -83,15 +86,15 @@ def _predictions(
         P = classifier.predict_proba(X)
         if hasattr(classifier, "labels_"):  # one column of 0 and 1 for each label; the 1s are counted
             probabilities = [label_proba[:, 1] for label_proba in P]
-            answers = [(each > 0.5).astype(int) for each in probabilities]
-            columns |= {f"prediction_{name}": each.tolist() for name, each in zip(counts, answers)}
-            counts.update({name: int(each.sum()) for name, each in zip(counts, answers)})
+            answers = [(values > 0.5).astype(int) for values in probabilities]
+            columns |= {f"prediction_{name}": values.tolist() for name, values in zip(counts, answers)}
+            counts.update({name: int(values.sum()) for name, values in zip(counts, answers)})
         else:
             probabilities = P.T
             columns["prediction"] = classifier.classes_[P.argmax(axis=1)].tolist()
             counts.update(map(str, columns["prediction"]))
         if proba:
-            columns |= {f"proba_{name}": each.tolist() for name, each in zip(counts, probabilities)}
+            columns |= {f"proba_{name}": values.tolist() for name, values in zip(counts, probabilities)}
         yield columns
         progress.update(span.stop, len(table))
 
@@ -149,7 +152,7 @@ def evaluate(
         raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
     before = None if source is None else _source_model(source, classifier)
     whole = rows_for(classifier, table, where, embedding, verify, force)
-    rows, y, rest = labelled_rows(whole, table, label, labels, classifier)
+    rows, y, unlabelled = labelled_rows(whole, table, label, labels, classifier)
     groups = _groups(rows, group) if group else None
 
     def measure(model: Any) -> Any:
@@ -169,12 +172,12 @@ def evaluate(
     if out is not None:
         header = LABEL_DETAILS if several else DETAILS
         atomic_write(out, lambda file: write_rows(file, header, records, spreadsheet), force)
-    found = {"rows": len(rows), "unlabeled": len(rest), **result.to_dict()}
-    found |= {"source_head": None if head is None else head.to_dict(), "out": out}
-    notes = [f"{len(rest)} rows without a label were left out"] if len(rest) else []
+    value = {"rows": len(rows), "unlabeled": len(unlabelled), **result.to_dict()}
+    value |= {"source_head": None if head is None else head.to_dict(), "out": out}
+    notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     notes += [f"{len(rows)} rows, {confidence:.0%} confidence intervals", ""]
-    tables = _label_tables(result, head, records) if several else _tables(result, head, records, out)
-    print_result(found, [*notes, *tables], as_json)
+    tables = _label_tables(result, head) if several else _tables(result, head, records, out)
+    print_result(value, [*notes, *tables], as_json)
 
 
 def _source_model(path: Path, classifier: Any) -> Any:
@@ -205,9 +208,9 @@ def _details(result: Any, head: Any) -> list[tuple[Any, ...]]:
     records: list[tuple[Any, ...]] = []
     for kind in ("group", "class"):
         source = None if head is None else getattr(head, f"{kind}_accuracy")
-        for name, each in getattr(result, f"{kind}_accuracy").items():
+        for name, accuracy in getattr(result, f"{kind}_accuracy").items():
             before = None if source is None else source[name].value
-            records.append((kind, name, None, each.n, each.value, each.low, each.high, before))
+            records.append((kind, name, None, accuracy.n, accuracy.value, accuracy.low, accuracy.high, before))
     names = [str(name) for name in result.classes]
     for true, row in zip(names, result.confusion):
         wrong = [(predicted, n) for predicted, n in zip(names, row) if n and predicted != true]
@@ -222,7 +225,7 @@ def _label_details(result: Any, head: Any) -> list[tuple[Any, ...]]:
         precision, accuracy = score.average_precision, score.accuracy
         source = None if head is None else head.labels[name].average_precision
         interval = (None,) * 3 if precision is None else (precision.value, precision.low, precision.high)
-        values = [None if each is None else each.value for each in (accuracy, source)]
+        values = [None if measured is None else measured.value for measured in (accuracy, source)]
         records.append((name, score.n, score.n_yes, *interval, *values))
     return records
 
@@ -231,32 +234,31 @@ def _tables(result: Any, head: Any, records: list[tuple[Any, ...]], out: Path | 
     """Figures of all rows, of groups and classes, and the confusions; those of the source head, too, if there are."""
     both = [result] if head is None else [result, head]
     figures = [
-        [title, *(_interval(estimate.value, estimate.low, estimate.high, form) for estimate in map(attribute, both))]
-        for title, attribute, form in (
-            ("accuracy", attrgetter("accuracy"), ".1%"),
-            ("balanced accuracy", attrgetter("balanced_accuracy"), ".1%"),
-            ("calibration error (ECE)", attrgetter("ece"), ".3f"),
-            ("log-loss", attrgetter("log_loss"), ".3f"),
-        )
+        [title, *(_interval(getattr(measured, name), form) for measured in both)]
+        for name, (title, form) in MEASURES.items()
     ]
     if result.worst_group is not None:
         worst = result.group_accuracy[result.worst_group]
-        figures.append([f"worst group, {result.worst_group}", _interval(worst.value, worst.low, worst.high, ".1%")])
+        figures.append([f"worst group, {result.worst_group}", _interval(worst, ".1%")])
     parts: list[str | Table] = [make_table(["", "value"] if head is None else ["", "adapted", "source head"], figures)]
     for kind, plural in (("group", "groups"), ("class", "classes")):
-        chosen = [record for record in records if record[0] == kind]
-        parts += [""] if chosen else []
-        if len(chosen) > LONGEST:
-            chosen = sorted(chosen, key=lambda record: (record[4], -record[3]))[:LONGEST]
+        by_name, *before = (getattr(measured, f"{kind}_accuracy") or {} for measured in both)
+        names = list(by_name)
+        parts += [""] if names else []
+        if len(names) > LONGEST:
+            names = sorted(names, key=lambda name: (by_name[name].value, -by_name[name].n))[:LONGEST]
             where = f"in {out}" if out else "with --out FILE.csv or --json"
             parts.append(f"the {LONGEST} worst {plural}; all of them {where}")
         rows = [
-            [name, _interval(value, low, high, ".1%"), n] + ([] if before is None else [f"{before:.1%}"])
-            for _, name, _, n, value, low, high, before in chosen
+            [
+                name,
+                _interval(by_name[name], ".1%"),
+                by_name[name].n,
+                *(f"{source[name].value:.1%}" for source in before),
+            ]
+            for name in names
         ]
-        if rows:
-            header = [kind, "accuracy", "rows", "source head"][: 2 + len(both)]
-            parts.append(make_table(header, rows))
+        parts += [make_table([kind, "accuracy", "rows", "source head"][: 2 + len(both)], rows)] if rows else []
     names = [str(name) for name in result.classes]
     if len(names) <= MATRIX:
         matrix = [[name, *counts] for name, counts in zip(names, result.confusion)]
@@ -267,23 +269,32 @@ def _tables(result: Any, head: Any, records: list[tuple[Any, ...]], out: Path | 
     return [*parts, "", title, make_table(["true class", "predicted", "rows"], top, n_text=2)]
 
 
-def _label_tables(result: Any, head: Any, records: list[tuple[Any, ...]]) -> list[str | Table]:
+def _label_tables(result: Any, head: Any) -> list[str | Table]:
     """Mean average precision and a row for each label; that of the source head, too, if there is one."""
-    means = [each and each.mean_average_precision for each in (result, head)]
-    shown = ["not defined" if mean is None else _interval(mean.value, mean.low, mean.high, ".3f") for mean in means]
+    means = [_interval(measured.mean_average_precision, ".3f") for measured in (result, head) if measured is not None]
     rows = []
-    for name, n, n_yes, precision, low, high, accuracy, source in records:
-        if n:
-            cell = "not defined" if precision is None else _interval(precision, low, high, ".3f")
-            rows.append([name, cell, f"{accuracy:.1%}", n_yes, n, "" if source is None else f"{source:.3f}"])
-    header = ["label", "average precision", "accuracy", "yes", "rows", "source head"]
-    n_columns = len(header) if head is not None else len(header) - 1
-    line = f"mean average precision  {shown[0]}" + ("" if head is None else f", source heads {shown[1]}")
-    return [line, "", make_table(header[:n_columns], [row[:n_columns] for row in rows])]
+    for name, score in result.labels.items():
+        if score.n:
+            before = None if head is None else head.labels[name].average_precision
+            cells = [
+                name,
+                _interval(score.average_precision, ".3f"),
+                f"{score.accuracy.value:.1%}",
+                score.n_yes,
+                score.n,
+            ]
+            rows.append([*cells, "" if before is None else f"{before.value:.3f}"])
+    n_columns = 5 if head is None else 6
+    header = ["label", "average precision", "accuracy", "yes", "rows", "source head"][:n_columns]
+    line = ", source heads ".join([f"mean average precision  {means[0]}", *means[1:]])
+    return [line, "", make_table(header, [row[:n_columns] for row in rows])]
 
 
-def _interval(value: float, low: float, high: float, form: str) -> str:
-    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
+def _interval(measured: Any, form: str) -> str:
+    """An estimate with its confidence interval."""
+    if measured is None:
+        return "not defined"
+    return f"{measured.value:{form}} [{measured.low:{form}}, {measured.high:{form}}]"
 
 
 def diagnose(
@@ -309,28 +320,26 @@ def diagnose(
 
     fitted = load_estimator(model, "adapt", "diagnose")
     table = rows_for(fitted, target, where, embedding, verify, force)
-    rows, y, rest = labelled_rows(table, target, label, model=fitted)
+    rows, y, unlabelled = labelled_rows(table, target, label, model=fitted)
     with status(f"diagnosing {len(rows)} rows"):
         result = diagnosis.diagnose(fitted, rows.embeddings, y)
         if figure is not None:
             diagnosis.plot_diagnosis(result, figure, force)
     counts = ", ".join(f"{name} {n}" for name, n in result.n_labels.items())
-    lines = [f"{len(rest)} rows without a label were left out"] if len(rest) else []
+    lines = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     lines += [f"{len(rows)} labels: {counts}", *result.differences, f"features needed: {result.features_needed}"]
     accuracies = {"source head": result.source_accuracy, "adapted, on held-out rows": result.loo_accuracy}
-    heads = [[name, _interval(a.value, a.low, a.high, ".1%")] for name, a in accuracies.items() if a is not None]
+    heads = [[name, _interval(accuracy, ".1%")] for name, accuracy in accuracies.items() if accuracy is not None]
     curve: list[list[object]] = [
         [f"{n:.0f}", f"{accuracy:.1%} ± {error:.1%}", "measured"]
         for n, accuracy, error in zip(result.n_shots, result.accuracy, result.stderr)
     ]
-    curve += [
-        [n, _interval(each.value, each.low, each.high, ".1%"), "extrapolated"] for n, each in result.expected.items()
-    ]
+    curve += [[n, _interval(accuracy, ".1%"), "extrapolated"] for n, accuracy in result.expected.items()]
     tables: list[Any] = [
         make_table(["", "accuracy"], heads),
         "",
         make_table(["labels per class", "accuracy", ""], curve),
     ]
     notes = ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
-    value = {"figure": figure, "unlabeled": len(rest), **result.to_dict()}
+    value = {"figure": figure, "unlabeled": len(unlabelled), **result.to_dict()}
     print_result(value, [*lines, "", *tables, *notes], as_json)

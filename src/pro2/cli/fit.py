@@ -132,11 +132,11 @@ def _from_rows(
     from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 
     label, several = ",".join(columns), len(columns) > 1
-    table, y, rest = (
+    table, y, unlabelled = (
         common.multilabel_rows(whole, path, columns, columns) if several else labelled_rows(whole, path, label)
     )
     provenance = {"source": table_metadata(table, path, label, where)}
-    result: dict[str, Any] = {"rows": len(table), "unlabeled": len(rest)}
+    result: dict[str, Any] = {"rows": len(table), "unlabeled": len(unlabelled)}
     with status(f"learning from {len(table)} rows"):
         if several:
             defaults = ProjectAndProbe().get_params(deep=False)
@@ -285,23 +285,23 @@ def adapt(
         extra["class_shares"] = _class_shares(class_shares, fitted.classes_)
     pools: list[EmbeddingTable] = []
     if target is not None:
-        few, y, rest = labelled_rows(rows(target, where), target, label, labels, fitted)
-        X = few.embeddings
-        provenance["target"] = table_metadata(few, target, label, where, labels)
+        labelled, y, unlabelled = labelled_rows(rows(target, where), target, label, labels, fitted)
+        X = labelled.embeddings
+        provenance["target"] = table_metadata(labelled, target, label, where, labels)
         # only averaged Pro2 uses rows without a label: the paper's probe does not, nor a choice by a validation set
         if not several and fitted.l2 == fitted.n_features == "auto" and validation is None:
-            pools.append(rest)
+            pools.append(unlabelled)
         else:
-            n_left_out = len(rest)
+            n_left_out = len(unlabelled)
     if unlabeled is not None:
         pools.append(rows(unlabeled))
         provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
     if any(map(len, pools)):
         extra["X_unlabeled"] = np.concatenate([pool.embeddings for pool in pools])
     if validation is not None:
-        known, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted)
-        extra |= {"X_val": known.embeddings, "y_val": y_val}
-        provenance["validation"] = table_metadata(known, validation, label)
+        held_out, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted)
+        extra |= {"X_val": held_out.embeddings, "y_val": y_val}
+        provenance["validation"] = table_metadata(held_out, validation, label)
     with status("adapting"):
         adapted = fitted.adapt_unlabeled(extra["X_unlabeled"]) if y is None else fitted.adapt(X, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
@@ -312,8 +312,8 @@ def _class_shares(text: str, classes: Any) -> dict[Any, float]:
     """NAME=SHARE,... as numbers by the model's own classes, which may be numbers themselves."""
     named, shares = {str(name): name for name in classes.tolist()}, {}
     for part in text.split(","):
-        name, found, share = (piece.strip() for piece in part.rpartition("="))
-        if not found or not share.replace(".", "", 1).isdigit():
+        name, separator, share = (piece.strip() for piece in part.rpartition("="))
+        if not separator or not share.replace(".", "", 1).isdigit():
             raise ValueError(f"--class-shares must be NAME=NUMBER,NAME=NUMBER,..., got {part!r}")
         shares[named.get(name, name)] = float(share)
     return shares
@@ -377,16 +377,18 @@ def suggest(
     fitted = load_estimator(model, "adapt", "suggest")
     current = None if adapted is None else load_estimator(adapted, "predict", "suggest")
     table = rows_for(fitted, pool, where, embedding, verify, force)
-    known, copied = None, []
+    X_labeled, copied = None, []
     if labels or label:
         done, y, table = labelled_rows(table, pool, label, labels, required=False)
-        known = done.embeddings if len(done) else None
+        X_labeled = done.embeddings if len(done) else None
         # labels of a column go into the new file, since `adapt --labels` reads them from files alone
         copied = [] if labels else list(zip(done.ids.tolist(), y.tolist()))
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with status(f"choosing among {len(table)} rows"):
-        rows = suggest_labels(fitted, table.embeddings, n, adapted=current, random_state=random_state, X_labeled=known)
+        rows = suggest_labels(
+            fitted, table.embeddings, n, adapted=current, random_state=random_state, X_labeled=X_labeled
+        )
     ids = table.ids[rows].tolist()
     lines = ids
     if out is not None:

@@ -40,50 +40,46 @@ def inspect(
       pro2 inspect birds.npz --json
     """
     with status(f"reading {file}"):
-        found = _describe(file, embedding)
-    parts: list[Any] = [make_table(["", ""], [[name, _text(value)] for name, value in _summary(found)], n_text=2)]
-    columns = [[name, *kind.split(", ", 1)] for name, kind in found.get("columns", {}).items()]
+        content = _describe(file, embedding)
+    parts: list[Any] = [make_table(["", ""], [[name, _text(value)] for name, value in _summary(content)], n_text=2)]
+    columns = [[name, *kind.split(", ", 1)] for name, kind in content.get("columns", {}).items()]
     if columns:
         more = f"; with --json all {len(columns)}" if len(columns) > SHOWN else ""
         parts += ["", make_table(["column", "type", f"values (rows){more}"], columns[:SHOWN], n_text=3)]
-    print_result({"file": file, **found}, parts, as_json)
-    if found.get("intact") is False:
+    print_result({"file": file, **content}, parts, as_json)
+    if content.get("intact") is False:
         raise typer.Exit(1)
 
 
 def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
-    """All that is known of a file, as `--json` prints it; an error where a file is damaged."""
+    """Everything about a file, as `--json` prints it; a damaged file is an error."""
     from pro2.estimators.files import describe, is_model_file, load
     from pro2.export import describe_export, is_export
 
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
     if path.is_dir() and not common.is_saved_dataset(path):
-        return _describe_results(path)
+        from pro2.lab.experiments.store import STORE, ResultStore
+
+        if not (path / STORE).is_file():
+            raise ValueError(f"{path} is a folder that pro2 did not write; `pro2 embed {path}` embeds its images")
+        with ResultStore(path) as store:
+            runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
+            counts = {"runs": runs, "failed": len(store.failures())}
+            return {"what": "results of a sweep", **counts, "intact": not store.damaged()}
     if path.is_file() and is_model_file(path):
-        found = describe(path)
-        report = getattr(load(path), "report_", None) if found["kind"].endswith("Classifier") else None
+        content = describe(path)
+        report = getattr(load(path), "report_", None) if content["kind"].endswith("Classifier") else None
         verdict = {} if report is None else {"verdict": report.verdict()}
-        return {"what": KINDS[found["kind"]], **verdict, **found, "intact": True}
+        return {"what": KINDS[content["kind"]], **verdict, **content, "intact": True}
     if path.suffix in (".onnx", ".pt") or is_export(path):
         return {"what": "exported classifier", **describe_export(path)}
     table = common.open_table(path, None, embedding, verify=False)
     digest = table.verify()  # before anything else is read; raises where the table is damaged
-    found = {"what": "embedding table", "rows": len(table), "width": table.width, "dtype": str(table.dtype)}
-    found["columns"] = {name: _describe_column(values) for name, values in table.columns.items()}
-    found |= {"unused_columns": dict(table.skipped)} if table.skipped else {}
-    return found | {"provenance": dict(table.provenance), "digest": digest, "intact": True}
-
-
-def _describe_results(path: Path) -> dict[str, Any]:
-    from pro2.lab.experiments.store import STORE, ResultStore
-
-    if not (path / STORE).is_file():
-        raise ValueError(f"{path} is a folder that pro2 did not write; `pro2 embed {path}` makes a table of its images")
-    with ResultStore(path) as store:
-        runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
-        found = {"what": "results of a sweep", "runs": runs, "failed": len(store.failures())}
-        return {**found, "intact": not store.damaged()}
+    content = {"what": "embedding table", "rows": len(table), "width": table.width, "dtype": str(table.dtype)}
+    content["columns"] = {name: _describe_column(values) for name, values in table.columns.items()}
+    content |= {"unused_columns": dict(table.skipped)} if table.skipped else {}
+    return content | {"provenance": dict(table.provenance), "digest": digest, "intact": True}
 
 
 def _describe_column(values: Any) -> str:
@@ -105,26 +101,26 @@ def _describe_column(values: Any) -> str:
     return ", ".join([kind, *listed, *([] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"])])
 
 
-def _summary(found: dict[str, Any]) -> list[tuple[str, Any]]:
+def _summary(content: dict[str, Any]) -> list[tuple[str, Any]]:
     """What a person wants to know, digests last and nothing twice; `--json` has the rest."""
-    provenance = found.get("provenance", {})
+    provenance = content.get("provenance", {})
     tables = {name: provenance[name] for name in ("source", "target", "unlabeled", "validation") if name in provenance}
     backbone = provenance if "backbone" in provenance else next(iter(tables.values()), {})
-    state = "" if "intact" not in found else ", intact" if found["intact"] else ", damaged"
-    rows: list[tuple[str, Any]] = [("file", found["what"] + state), ("verdict", found.get("verdict"))]
-    rows += [(name, found[name]) for name in ("classes", "labels", "rows", "runs", "failed") if name in found]
-    rows += [] if "file" in provenance.get("source", {}) else [("source_kind", found.get("source_kind"))]
-    width, dtype = found.get("width", found.get("n_features_in")), found.get("dtype")
+    state = "" if "intact" not in content else ", intact" if content["intact"] else ", damaged"
+    rows: list[tuple[str, Any]] = [("file", content["what"] + state), ("verdict", content.get("verdict"))]
+    rows += [(name, content[name]) for name in ("classes", "labels", "rows", "runs", "failed") if name in content]
+    rows += [] if "file" in provenance.get("source", {}) else [("source_kind", content.get("source_kind"))]
+    width, dtype = content.get("width", content.get("n_features_in")), content.get("dtype")
     embedding = [f"width {width}" if width else None, dtype, backbone.get("backbone"), backbone.get("layer")]
     rows.append(("embedding", ", ".join(filter(None, embedding))))
     for name, table in tables.items():
         label = f", labels in column {table['label']!r}" if table.get("label") else ""
         where = f", where {table['where']}" if table.get("where") else ""
         rows.append((name, f"{table['rows']} rows of {table['file']}{label}{where}" if "file" in table else ""))
-    rows += [(name, value) for name, value in found.get("params", {}).items() if value not in (None, "auto")]
-    rows += [("unused column", f"{name}: {why}") for name, why in found.get("unused_columns", {}).items()]
-    rows.append(("written by", f"pro2 {found['pro2_version']}" if "pro2_version" in found else ""))
-    rows.append(("digest", found.get("digest")))
+    rows += [(name, value) for name, value in content.get("params", {}).items() if value not in (None, "auto")]
+    rows += [("unused column", f"{name}: {why}") for name, why in content.get("unused_columns", {}).items()]
+    rows.append(("written by", f"pro2 {content['pro2_version']}" if "pro2_version" in content else ""))
+    rows.append(("digest", content.get("digest")))
     rows += [(f"digest of {name}", table.get("digest")) for name, table in tables.items()]
     rows.append(("weights digest", backbone.get("weights_digest")))
     return [(name.replace("_", " "), value) for name, value in rows if value not in (None, "", [], {})]

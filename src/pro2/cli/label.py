@@ -105,7 +105,7 @@ def check_installed() -> None:
 def _names(text: str | None, flag: str) -> list[str]:
     """Names separated by commas: none empty, none twice."""
     names = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(names) or len({each.casefold() for each in names}) < len(names):
+    if not all(names) or len({name.casefold() for name in names}) < len(names):
         raise ValueError(f"{flag} {text!r} has an empty name or a name twice")
     return names
 

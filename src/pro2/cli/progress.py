@@ -16,7 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 def visible(text: str) -> str:
     """Control characters of labels, ids and file names as escapes: they must not reach the terminal."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 class Progress:

@@ -85,14 +85,18 @@ def _rows(
     adapted: Any, table: EmbeddingTable, pool: Path, label: str | None, labels: list[Path] | None
 ) -> dict[str, Any]:
     """Arguments of `write_report_page`: rows go by number, so they must be those of `pro2 adapt`, in its order."""
-    few, y, rest = common.labelled_rows(table, pool, label, labels, adapted)
-    known = adapted.provenance.get("target", {})
-    if known.get("rows") != len(few) or "labels" in known or known.get("digest") not in (None, few.origin_digest):
+    labelled, y, unlabelled = common.labelled_rows(table, pool, label, labels, adapted)
+    recorded = adapted.provenance.get("target", {})
+    if (
+        recorded.get("rows") != len(labelled)
+        or "labels" in recorded
+        or recorded.get("digest") not in (None, labelled.origin_digest)
+    ):
         raise ValueError(
-            f"{pool} with these labels is not what `pro2 adapt` was given ({known.get('rows', 'unknown')} rows of "
-            f"{known.get('file', 'an unknown table')}); leave --label and --labels out, or give the same ones"
+            f"{pool} with these labels is not what `pro2 adapt` was given ({recorded.get('rows', 'unknown')} rows of "
+            f"{recorded.get('file', 'an unknown table')}); leave --label and --labels out, or give the same ones"
         )
-    return {"pool": rest, "labelled": (few, y)}
+    return {"pool": unlabelled, "labelled": (labelled, y)}
 
 
 def demo(
@@ -167,8 +171,8 @@ def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) ->
     console.print("Target accuracy in % ± standard error, by labels per class; * = best", highlight=False)
     targets, lines = values_of(rows, "target"), []
     for target in [*targets, f"mean of the {len(targets)}"]:
-        found = accuracy_lines(rows, **({"target": target} if target in targets else {}))
-        for i, (method, cells) in enumerate(found):
+        methods = accuracy_lines(rows, **({"target": target} if target in targets else {}))
+        for i, (method, cells) in enumerate(methods):
             marked = [f"{text} *" if best else f"{text}  " for text, best in cells]
             lines.append([target if i == 0 else "", method, *marked])
     console.print(make_table([shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))], lines, n_text=2))
