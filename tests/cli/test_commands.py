@@ -13,26 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
 import pro2
-from pro2.cli.main import app
 from pro2.estimators.diagnosis import diagnose
 from pro2.estimators.evaluation import evaluate
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused, run, run_json
 
 PROVENANCE = {"backbone": "pixels", "weights_digest": "sha256:none", "layer": "input"}
-
-
-def invoke(line: str) -> str:
-    done = CliRunner().invoke(app, line.split())
-    assert done.exit_code == 0, (line, done.exception)
-    return done.stdout
-
-
-def run(line: str) -> dict[str, Any]:
-    """The answer of a command with --json."""
-    return dict(json.loads(invoke(f"{line} --json")))
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = np.concatenate([np.flatnonzero(y == name)[:4] for name in np.unique(y)])
     target.take(few).save(folder / "few.arrow")
     target.take(np.setdiff1d(np.arange(len(target)), few)).save(folder / "rest.arrow")
-    invoke(f"fit {folder}/source.arrow -y name -o {folder}/model")
-    invoke(f"adapt {folder}/model {folder}/few.arrow -y name -o {folder}/adapted")
+    run(f"fit {folder}/source.arrow -y name -o {folder}/model")
+    run(f"adapt {folder}/model {folder}/few.arrow -y name -o {folder}/adapted")
     return folder
 
 
@@ -69,7 +57,7 @@ def test_a_process_prints_one_json_object_and_nothing_else() -> None:
     words = [sys.executable, "-m", "pro2", "evaluate", "adapted", "rest.arrow", "-y", "name", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == run("evaluate adapted rest.arrow -y name")
+    assert json.loads(done.stdout) == run_json("evaluate adapted rest.arrow -y name")
 
 
 def fitted(**params: Any) -> pro2.ProjectAndProbe:
@@ -101,8 +89,8 @@ SAME: dict[str, tuple[str, str, Adapted]] = {
 
 @pytest.mark.parametrize(("fit", "adapt", "python"), SAME.values(), ids=SAME)
 def test_options_reach_the_estimator(fit: str, adapt: str, python: Adapted) -> None:
-    invoke(f"fit source.arrow -y name {fit} -o m --force")
-    answer = run(f"adapt m few.arrow -y name {adapt} -o a --force")
+    run(f"fit source.arrow -y name {fit} -o m --force")
+    answer = run_json(f"adapt m few.arrow -y name {adapt} -o a --force")
     expected = python(*table("few").X_y("name"), table("rest"))
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-5, atol=1e-9)
     assert answer["labels"] == dict.fromkeys(sorted(set(table("few").column("name").tolist())), 4)
@@ -112,14 +100,14 @@ def test_options_reach_the_estimator(fit: str, adapt: str, python: Adapted) -> N
 
 
 def test_adapting_without_any_label() -> None:
-    invoke("adapt model --unlabeled rest.arrow -o unlabelled --force")
+    run("adapt model --unlabeled rest.arrow -o unlabelled --force")
     expected = pro2.load("model").adapt_unlabeled(table("rest").embeddings)
     np.testing.assert_allclose(pro2.load("unlabelled").coef_, expected.coef_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_predictions_and_probabilities_by_id(suffix: str) -> None:
-    invoke(f"predict adapted rest.arrow --proba -o p.{suffix} --force")
+    run(f"predict adapted rest.arrow --proba -o p.{suffix} --force")
     if suffix == "csv":
         with Path("p.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -133,7 +121,7 @@ def test_predictions_and_probabilities_by_id(suffix: str) -> None:
 
 
 def test_evaluate_equals_the_library() -> None:
-    answer = run("evaluate adapted rest.arrow -y name --group odd --source model")
+    answer = run_json("evaluate adapted rest.arrow -y name --group odd --source model")
     rest = table("rest")
     groups = np.array([f"odd={value}" for value in rest.column("odd").tolist()])
     for name, found in (("adapted", answer), ("model", answer["source_head"])):
@@ -149,8 +137,8 @@ def test_evaluate_equals_the_library() -> None:
 
 
 def test_suggestions_equal_the_library() -> None:
-    cold = run("suggest model rest.arrow -n 6")
-    later = run("suggest model rest.arrow -n 6 --adapted adapted --out next.csv --force")
+    cold = run_json("suggest model rest.arrow -n 6")
+    later = run_json("suggest model rest.arrow -n 6 --adapted adapted --out next.csv --force")
     model, rest = pro2.load("model"), table("rest")
     for answer, adapted in ((cold, None), (later, pro2.load("adapted"))):
         rows = pro2.suggest_labels(model, rest.embeddings, 6, adapted=adapted, random_state=0)
@@ -161,7 +149,7 @@ def test_suggestions_equal_the_library() -> None:
 
 def test_diagnose_equals_the_library() -> None:
     pytest.importorskip("matplotlib")
-    answer = run("diagnose model few.arrow -y name --figure d.png --force")
+    answer = run_json("diagnose model few.arrow -y name --figure d.png --force")
     expected = diagnose(pro2.load("model"), *table("few").X_y("name"))
     assert answer["mean_shift"] == pytest.approx(expected.mean_shift)
     assert answer["differences"] == expected.differences
@@ -171,7 +159,7 @@ def test_diagnose_equals_the_library() -> None:
 
 def test_export_gives_the_same_labels_and_probabilities() -> None:
     ort = pytest.importorskip("onnxruntime")
-    assert run("export adapted --format onnx -o head.onnx --force")["opset"] == 18
+    assert run_json("export adapted --format onnx -o head.onnx --force")["opset"] == 18
     X, adapted = table("rest").embeddings[:50], pro2.load("adapted")
     session = ort.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
     proba, label = session.run(["probabilities", "label"], {"embedding": X})
@@ -195,13 +183,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_of_many_classes_and_groups_the_worst_are_shown(many: Path, tmp_path: Path) -> None:
     line = f"evaluate {many}/adapted {many}/t.arrow -y y -g site --source {many}/model"
-    text = invoke(f"{line} --out {tmp_path}/all.csv")
+    text = run(f"{line} --out {tmp_path}/all.csv")
     assert len(text.splitlines()) < 70
     assert f"the 15 worst groups; all of them in {tmp_path}/all.csv" in text
     assert "the 15 worst classes" in text
     assert "most frequent of" in text
     assert text.splitlines()[2].split() == ["adapted", "source", "head"]
-    answer = run(line)
+    answer = run_json(line)
     assert (len(answer["group_accuracy"]), len(answer["confusion"])) == (300, 40)
     with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -212,5 +200,4 @@ def test_of_many_classes_and_groups_the_worst_are_shown(many: Path, tmp_path: Pa
 
 
 def test_another_model_is_not_the_source(many: Path) -> None:
-    done = CliRunner().invoke(app, f"evaluate adapted rest.arrow -y name --source {many}/model".split())
-    assert "give the model that was adapted" in str(done.exception)
+    assert "give the model that was adapted" in refused(f"evaluate adapted rest.arrow -y name --source {many}/model")

@@ -2,12 +2,14 @@
 
 import csv
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from pro2.lab.datasets.digits import PAIRS, make_digit_collages
+from tests.cli.commands import run, run_json
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +40,18 @@ def test_source_and_target_share_no_image(table):
     assert not blocks(X[split == "source"]) & blocks(X[split != "source"])
 
 
-def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
-    from pro2.cli.main import app
-
+@pytest.fixture(autouse=True)
+def _fewer_draws(monkeypatch):
     monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d")])
-    assert result.exit_code == 0, result.output
-    assert "Target accuracy" in result.output
-    assert "source head" in result.output
-    assert "the paper's Pro2" in result.output
-    assert "Next: pro2 fit" in result.output
+
+
+def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path):
+    text = run("demo", "--out", tmp_path / "d")
+    assert all(part in text for part in ("Target accuracy", "source head", "the paper's Pro2", "Next: pro2 fit"))
     page = (tmp_path / "d" / "demo.html").read_text()
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == page.count(">accuracy (%)</text>") == 7
     assert "With 2 labels per class averaged Pro2 is right on" in page
     assert page.count("the paper&#39;s Pro2") > 5
-    assert page.count(">accuracy (%)</text>") == 7
     assert page.count('<ul class="legend">') == 2
     assert not re.search(r"\{\{|<Macro|Undefined", page)
     with (tmp_path / "d" / "collages.csv").open() as file:
@@ -61,25 +60,26 @@ def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
     assert all(0 <= float(r["accuracy"]) <= 1 for r in rows)
 
 
-def test_demo_needs_no_matplotlib_and_speaks_json(tmp_path, monkeypatch):
-    import json
-    import sys
-
-    from pro2.cli.main import app
-
-    monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
+def test_demo_needs_no_matplotlib_and_prints_json(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--json"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["page"] == str(tmp_path / "demo.html")
-    assert len(told["accuracy"]) == 5 * 4 * 3 * 2
+    printed = run_json("demo", "--out", tmp_path)
+    assert printed["page"] == str(tmp_path / "demo.html")
+    assert len(printed["accuracy"]) == 5 * 4 * 3 * 2
+
+
+def test_the_demo_on_images(monkeypatch, tmp_path):
+    rows = [
+        {"target": t, "method": m, "n_shots": 2, "seed": s, "accuracy": 0.5}
+        for t in ("spurious", "balanced") for m in ("source model", "project and probe") for s in (0, 1)
+    ]  # fmt: skip
+    monkeypatch.setattr("pro2.lab.images_demo.images_demo", lambda out, console: rows)
+    assert run_json("demo", "--images", "--out", tmp_path)["accuracy"] == rows
+    text = run("demo", "--images", "--out", tmp_path)
+    assert "mean of the 2" in text
+    assert "50.0" in text
 
 
 def test_the_base_installation_has_what_the_demo_imports():
-    import subprocess
-    import sys
-
     code = (
         "import sys; sys.modules.update(pandas=None, matplotlib=None); import pro2.lab.demo, pro2.lab.report.demo_page"
     )

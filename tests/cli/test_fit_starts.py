@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
 import pro2
 from pro2.cli import fit as fit_command
-from pro2.cli.main import app
 from pro2.estimators.moments import SourceMoments
 from pro2.export import export
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused, run_json
 
 BACKBONE = {"backbone": "toy", "layer": "penultimate"}
 CLASSES = np.array(["cat", "dog", "fox", "owl"])
-
-
-def pro(*args: object) -> dict[str, Any]:
-    done = CliRunner().invoke(app, [*map(str, args), "--json"])
-    assert done.exit_code == 0, done.exception
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def fails(*args: object) -> str:
-    done = CliRunner().invoke(app, list(map(str, args)))
-    assert done.exit_code != 0
-    return str(done.exception)
 
 
 def table(seed: int, n: int = 240, K: int = 3) -> EmbeddingTable:
@@ -61,33 +45,33 @@ def same_answers(one: str, other: str, atol: float = 1e-5) -> None:
 
 
 def test_moments_of_two_sites_are_the_whole_source(folder: Path) -> None:
-    pro("fit", "source.arrow", "-y", "y", "-o", "rows")
-    found = pro("fit", "--moments", "a.moments", "b.moments", "-o", "merged")
+    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
+    found = run_json("fit", "--moments", "a.moments", "b.moments", "-o", "merged")
     assert (found["source_kind"], found["rows"], found["classes"]) == ("moments", 240, ["cat", "dog", "fox"])
     same_answers("rows", "merged")
-    assert pro("inspect", "merged")["source_kind"] == "moments of 240 source rows"
-    assert pro("inspect", "rows")["source_kind"] == "240 source rows"
+    assert run_json("inspect", "merged")["source_kind"] == "moments of 240 source rows"
+    assert run_json("inspect", "rows")["source_kind"] == "240 source rows"
     assert pro2.load("merged").provenance["source"] == BACKBONE
 
 
 def test_sites_with_different_backbones_are_not_one_source(folder: Path) -> None:
     whole = table(0)
     SourceMoments.from_arrays(whole.embeddings, whole.column("y")).save("c.moments", provenance={"backbone": "other"})
-    assert "another backbone" in fails("fit", "--moments", "a.moments", "c.moments", "-o", "m")
+    assert "another backbone" in refused("fit", "--moments", "a.moments", "c.moments", "-o", "m")
     SourceMoments.from_arrays(whole.embeddings[:, :5], whole.column("y")).save("d.moments")
-    assert "not one embedding" in fails("fit", "--moments", "a.moments", "d.moments", "-o", "m")
+    assert "not one embedding" in refused("fit", "--moments", "a.moments", "d.moments", "-o", "m")
 
 
 @pytest.mark.parametrize("scale", ["auto", "unit"])
 def test_a_large_table_is_read_in_batches(folder: Path, monkeypatch: pytest.MonkeyPatch, scale: str) -> None:
-    pro("fit", "source.arrow", "-y", "y", "--scale", scale, "-o", "rows")
+    run_json("fit", "source.arrow", "-y", "y", "--scale", scale, "-o", "rows")
     monkeypatch.setattr(fit_command, "STREAMED", 0)
 
     def refused(self: object) -> None:
         raise AssertionError("the whole matrix was asked for")
 
     monkeypatch.setattr(EmbeddingTable, "embeddings", property(refused))
-    pro("fit", "source.arrow", "-y", "y", "-w", "y != 'no'", "--scale", scale, "-o", "streamed")
+    run_json("fit", "source.arrow", "-y", "y", "-w", "y != 'no'", "--scale", scale, "-o", "streamed")
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     same_answers("rows", "streamed")
@@ -95,7 +79,7 @@ def test_a_large_table_is_read_in_batches(folder: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("kind", ["model", "export", "layer"])
 def test_a_head_and_unlabelled_rows(folder: Path, kind: str) -> None:
-    pro("fit", "source.arrow", "-y", "y", "-o", "rows")
+    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
     head = pro2.load("rows").source_head_
     extra = []
     if kind == "model":
@@ -104,13 +88,13 @@ def test_a_head_and_unlabelled_rows(folder: Path, kind: str) -> None:
         export(head, "layer", "safetensors")
     else:
         save_file({"fc.weight": head.coef_.astype("f4"), "fc.bias": head.intercept_.astype("f4")}, "layer")
-        assert "--classes" in fails("fit", "--head", "layer", "--unlabeled", "pool.arrow", "-o", "m")
+        assert "--classes" in refused("fit", "--head", "layer", "--unlabeled", "pool.arrow", "-o", "m")
         extra = ["--classes", "cat,dog,fox"]
-    found = pro("fit", "--head", "layer", "--unlabeled", "pool.arrow", *extra, "-o", "m")
+    found = run_json("fit", "--head", "layer", "--unlabeled", "pool.arrow", *extra, "-o", "m")
     assert (found["source_kind"], found["unlabeled"]) == ("head", 240)
     same_answers("rows", "m", atol=1e-4)
-    assert pro("inspect", "m")["source_kind"] == "a head and 240 unlabelled rows"
-    pro("adapt", "m", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
+    assert run_json("inspect", "m")["source_kind"] == "a head and 240 unlabelled rows"
+    run_json("adapt", "m", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
     assert pro2.load("adapted").score(table(1).embeddings, table(1).column("y")) > 0.7
 
 
@@ -118,20 +102,20 @@ def test_a_layer_of_another_width_or_without_one_matrix(folder: Path) -> None:
     save_file({"weight": np.ones((2, 5), "f4")}, "narrow")
     save_file({"a.weight": np.ones((2, 8), "f4"), "b.weight": np.ones((2, 8), "f4")}, "two")
     common = ["--unlabeled", "pool.arrow", "--classes", "a,b", "-o", "m"]
-    assert "coef has shape (2, 5), 2 classes and embeddings of width 8" in fails("fit", "--head", "narrow", *common)
-    assert "2 matrices called weight" in fails("fit", "--head", "two", *common)
+    assert "coef has shape (2, 5), 2 classes and embeddings of width 8" in refused("fit", "--head", "narrow", *common)
+    assert "2 matrices called weight" in refused("fit", "--head", "two", *common)
 
 
 def test_names_and_unlabelled_rows_alone(folder: Path) -> None:
-    found = pro("fit", "--unlabeled", "pool.arrow", "--classes", "cat, dog,fox", "-o", "m")
+    found = run_json("fit", "--unlabeled", "pool.arrow", "--classes", "cat, dog,fox", "-o", "m")
     assert (found["source_kind"], found["classes"]) == ("unlabelled rows", ["cat", "dog", "fox"])
-    assert pro("inspect", "m")["source_kind"] == "240 unlabelled rows"
+    assert run_json("inspect", "m")["source_kind"] == "240 unlabelled rows"
 
 
 def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
-    pro("fit", "source.arrow", "-y", "y", "-o", "rows")
-    assert "new_classes" in fails("adapt", "rows", "few.arrow", "-y", "y", "-o", "adapted")
-    found = pro("adapt", "rows", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
+    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
+    assert "new_classes" in refused("adapt", "rows", "few.arrow", "-y", "y", "-o", "adapted")
+    found = run_json("adapt", "rows", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
     assert found["labels"] == dict.fromkeys(CLASSES.tolist(), 8)
     few = table(2, 32, 4)
     expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), new_classes="allow")
@@ -139,14 +123,16 @@ def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
 
 
 def test_known_class_shares_are_those_of_python(folder: Path) -> None:
-    pro("fit", "source.arrow", "-y", "y", "-o", "rows")
+    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
     few = table(2, 30)
     few.save("three.arrow")
     shares = dict(zip(CLASSES[:3].tolist(), (0.6, 0.3, 0.1)))
     text = ",".join(f"{name}={share}" for name, share in shares.items())
-    pro("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", text, "-o", "adapted")
+    run_json("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", text, "-o", "adapted")
     expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), class_shares=shares)
     np.testing.assert_allclose(pro2.load("adapted").intercept_, expected.intercept_, atol=1e-8)
-    assert "NAME=NUMBER" in fails("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", "0.5", "-o", "other")
+    assert "NAME=NUMBER" in refused("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", "0.5", "-o", "other")
     one = f"{CLASSES[0]}=1"
-    assert "a share for each" in fails("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", one, "-o", "other")
+    assert "a share for each" in refused(
+        "adapt", "rows", "three.arrow", "-y", "y", "--class-shares", one, "-o", "other"
+    )

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import pro2
-from pro2.cli.main import app
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused, run, run_json
 
 PROVENANCE = {"backbone": "toy", "weights_digest": "sha256:0", "layer": "penultimate"}
-
-
-def inspect(path: Path) -> str:
-    done = CliRunner().invoke(app, ["inspect", str(path)])
-    assert done.exit_code == 0, done.exception
-    return done.stdout
-
-
-def inspect_json(path: Path) -> dict:
-    return json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
 
 
 @pytest.fixture
@@ -34,14 +22,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, rows in (("t.arrow", slice(None)), ("few.arrow", slice(16))):
         EmbeddingTable(X[rows], None, {"kind": np.array(["cat", "dog"])[y[rows]]}, PROVENANCE).save(name)
     for line in ("fit t.arrow -y kind --ridge 0.5 -o model", "adapt model few.arrow -y kind -o adapted"):
-        assert CliRunner().invoke(app, line.split()).exit_code == 0
+        run(line)
     return tmp_path
 
 
 def test_what_matters_comes_first_and_digests_last(files: Path) -> None:
     names = {}
     for name in ("t.arrow", "model", "adapted"):
-        text = inspect(files / name)
+        text = run("inspect", files / name)
         lines = [line for line in text.split("\n\n")[0].splitlines() if line]
         names[name] = [line.split("  ")[0] for line in lines]
         values = [line.split("  ", 1)[1].strip() for line in lines]
@@ -49,38 +37,36 @@ def test_what_matters_comes_first_and_digests_last(files: Path) -> None:
         assert is_digest == sorted(is_digest)
         assert len(set(values)) == len(values), "nothing twice"
         assert text.count("toy") == 1
-        found = inspect_json(files / name)
+        found = run_json("inspect", files / name)
         assert found["digest"] in text
         assert found["intact"] is True
     assert names["t.arrow"][:3] == ["file", "rows", "embedding"]
     assert names["model"][:4] == ["file", "classes", "embedding", "source"]
     assert names["adapted"][:3] == ["file", "verdict", "classes"]
     assert "ridge" in names["model"]
-    assert inspect_json(files / "adapted")["verdict"] == pro2.load(files / "adapted").report_.verdict()
+    assert run_json("inspect", files / "adapted")["verdict"] == pro2.load(files / "adapted").report_.verdict()
 
 
 def test_columns_that_cannot_be_used_are_named_and_nothing_is_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", embeddings=np.eye(3), y=np.array([{}, 1, "a"], dtype=object))
     why = "its type Python objects is not bool, integer, float or text"
-    assert inspect_json(tmp_path / "t.npz")["unused_columns"] == {"y": why}
-    assert f"y: {why}" in inspect(tmp_path / "t.npz")
+    assert run_json("inspect", tmp_path / "t.npz")["unused_columns"] == {"y": why}
+    assert f"y: {why}" in run("inspect", tmp_path / "t.npz")
 
 
 def test_thousands_of_columns_do_not_flood_a_terminal(tmp_path: Path) -> None:
     columns = {f"c{i}": np.arange(2) for i in range(3000)}
     EmbeddingTable(np.eye(2, dtype=np.float32), None, columns).save(tmp_path / "t.arrow")
-    text = inspect(tmp_path / "t.arrow")
+    text = run("inspect", tmp_path / "t.arrow")
     assert len(text.splitlines()) < 60
     assert "with --json all 3000" in text
-    assert list(inspect_json(tmp_path / "t.arrow")["columns"]) == list(columns)
+    assert list(run_json("inspect", tmp_path / "t.arrow")["columns"]) == list(columns)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "plan.json", "predictions.csv"])
 def test_other_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("id,prediction\na,1\n")
-    done = CliRunner().invoke(app, ["inspect", str(tmp_path / name)])
-    assert done.exit_code == 1
-    assert name in str(done.exception)
+    assert name in refused("inspect", tmp_path / name)
 
 
 def test_every_kind_of_file_is_named(files: Path) -> None:
@@ -92,16 +78,16 @@ def test_every_kind_of_file_is_named(files: Path) -> None:
     pro2.Probe(l2=1.0).fit(X, y).save("probe")
     for name, format in (("head.onnx", "onnx"), ("head.safetensors", "safetensors"), ("head.pt", "torch")):
         line = f"export adapted --format {format} -o {name}"
-        assert CliRunner().invoke(app, line.split()).exit_code == 0
+        run(line)
     kinds = {
         "moments": "source moments", "bank": "bank of probes", "projection": "projection", "probe": "probe",
         "head.onnx": "exported classifier", "head.safetensors": "exported classifier", "head.pt": "exported classifier",
         "model": "model", "adapted": "adapted classifier", "t.arrow": "embedding table",
     }  # fmt: skip
     for name, what in kinds.items():
-        assert inspect_json(files / name)["what"] == what
-        assert inspect(files / name).startswith("file ")
-    assert inspect_json(files / "moments")["classes"] == [0, 1]
+        assert run_json("inspect", files / name)["what"] == what
+        assert run("inspect", files / name).startswith("file ")
+    assert run_json("inspect", files / "moments")["classes"] == [0, 1]
 
 
 @pytest.mark.parametrize(("name", "place"), [("model", -10), ("adapted", -10), ("t.arrow", 1500)])
@@ -111,6 +97,4 @@ def test_a_damaged_file_is_refused(files: Path, name: str, place: int) -> None:
     data[place] ^= 64
     for content in (data, data[: len(data) // 2]):
         path.write_bytes(content)
-        done = CliRunner().invoke(app, ["inspect", str(path)])
-        assert done.exit_code == 1
-        assert "is damaged" in str(done.exception)
+        assert "is damaged" in refused("inspect", path)

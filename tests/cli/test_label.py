@@ -155,9 +155,3 @@ def test_without_the_extra_the_command_names_it(files, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=files, timeout=120, check=False)
     assert done.returncode == 1
     assert "pip install 'pro2[label]'" in done.stderr
-
-
-def test_the_help_of_pro2_does_not_load_a_server():
-    code = "import sys; from pro2.cli.main import app; print({'starlette', 'uvicorn', 'sqlite3'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

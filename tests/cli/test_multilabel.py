@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
-from typer.testing import CliRunner
 
 import pro2
-from pro2.cli.main import app
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused, run, run_json
 
 NAMES = ("wet", "old", "far")
-
-
-def run(*args: object) -> str:
-    done = CliRunner().invoke(app, list(map(str, args)))
-    assert done.exit_code == 0, done.exception
-    return done.stdout
-
-
-def answer(*args: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*args, "--json"))
-    return found
-
-
-def fails(*args: object) -> str:
-    done = CliRunner().invoke(app, list(map(str, args)))
-    assert done.exit_code != 0
-    assert "\n" not in str(done.exception)
-    return str(done.exception)
 
 
 def rows(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,14 +55,14 @@ def test_commands_do_what_python_does(made: Path) -> None:
 
 
 def test_fit_and_adapt_say_what_they_learned(made: Path, tmp_path: Path) -> None:
-    found = answer("fit", made / "source.arrow", "-y", "wet, far", "-o", tmp_path / "m")
+    found = run_json("fit", made / "source.arrow", "-y", "wet, far", "-o", tmp_path / "m")
     assert found["labels"] == ["wet", "far"]
     assert found["rows"] + found["unlabeled"] == 300
     report = run("adapt", made / "model", made / "few.arrow", "-y", "wet,old", "-o", tmp_path / "a")
     assert "adapted with 24 labelled rows" in report
     assert "no label of far: predicted from the source alone" in report
     assert "no label: source head" in report
-    found = answer("adapt", made / "model", made / "few.arrow", "-y", "wet,old", "-o", tmp_path / "a", "--force")
+    found = run_json("adapt", made / "model", made / "few.arrow", "-y", "wet,old", "-o", tmp_path / "a", "--force")
     assert found["without_labels"] == ["far"]
     assert found["report"]["wet"]["n_labels"] > 0
     assert found["verdict"] in report
@@ -94,7 +74,7 @@ def test_fit_and_adapt_say_what_they_learned(made: Path, tmp_path: Path) -> None
 def test_predictions_have_one_column_per_label(made: Path, tmp_path: Path) -> None:
     X, _ = rows(2, 200)
     adapted = pro2.load(made / "adapted")
-    found = answer("predict", made / "adapted", made / "test.arrow", "--proba", "-o", tmp_path / "p.csv")
+    found = run_json("predict", made / "adapted", made / "test.arrow", "--proba", "-o", tmp_path / "p.csv")
     with (tmp_path / "p.csv").open() as file:
         lines = list(csv.DictReader(file))
     for t, name in enumerate(NAMES):
@@ -109,7 +89,7 @@ def test_evaluate_has_mean_average_precision_and_each_label(made: Path, tmp_path
     X, Y = rows(2, 200)
     adapted = pro2.load(made / "adapted")
     files = made / "adapted", made / "test.arrow", "--source", made / "model", "-o", tmp_path / "e.csv"
-    found = answer("evaluate", *files)
+    found = run_json("evaluate", *files)
     each = [average_precision_score(Y[:, t], adapted.decision_function(X)[:, t]) for t in range(3)]
     assert found["mean_average_precision"]["value"] == pytest.approx(np.mean(each))
     assert found["labels"]["old"]["average_precision"]["value"] == pytest.approx(each[1])
@@ -120,17 +100,17 @@ def test_evaluate_has_mean_average_precision_and_each_label(made: Path, tmp_path
     assert sum(line.startswith(NAMES) for line in text.splitlines()) == 3
     with (tmp_path / "e.csv").open() as file:
         assert [line["label"] for line in csv.DictReader(file)] == list(NAMES)
-    assert answer("evaluate", made / "adapted", made / "test.arrow", "-y", "old")["labels"]["wet"]["n"] == 0
+    assert run_json("evaluate", made / "adapted", made / "test.arrow", "-y", "old")["labels"]["wet"]["n"] == 0
 
 
 def test_inspect_and_export_know_all_labels(made: Path, tmp_path: Path) -> None:
-    found = answer("inspect", made / "model")
+    found = run_json("inspect", made / "model")
     assert found["what"] == "model of several labels"
     assert found["labels"] == list(NAMES)
     assert found["source_kind"].endswith("source rows")
-    assert answer("inspect", made / "adapted")["what"] == "adapted classifier of several labels"
-    assert answer("export", made / "adapted", "-o", tmp_path / "h.onnx")["labels"] == list(NAMES)
-    assert answer("inspect", tmp_path / "h.onnx")["labels"] == list(NAMES)
+    assert run_json("inspect", made / "adapted")["what"] == "adapted classifier of several labels"
+    assert run_json("export", made / "adapted", "-o", tmp_path / "h.onnx")["labels"] == list(NAMES)
+    assert run_json("inspect", tmp_path / "h.onnx")["labels"] == list(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +149,4 @@ def test_wrong_combinations_get_one_clear_line(
         EmbeddingTable(X, None, dict.fromkeys(NAMES, none), {}).save("empty.arrow")
         run("fit", "source.arrow", "-y", "wet", "-o", "single")
         run("export", "adapted", "--format", "safetensors", "-o", "heads.safetensors")
-    assert said in fails(*command.split())
+    assert said in refused(command)

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import pro2
-from pro2.cli.main import app
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused, run, run_json
 
 WIDTH = 4
-
-
-def call(line: str) -> dict[str, Any]:
-    """The answer of one command with --json."""
-    done = CliRunner().invoke(app, [*shlex.split(line), "--json"])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return dict(json.loads(done.stdout))
-
-
-def told(line: str) -> str:
-    done = CliRunner().invoke(app, shlex.split(line))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return str(done.stdout)
-
-
-def refused(line: str) -> str:
-    done = CliRunner().invoke(app, shlex.split(line))
-    assert done.exit_code == 1
-    assert isinstance(done.exception, (ValueError, OSError)), done.exception
-    return str(done.exception)
 
 
 def rows(seed: int, n: int = 40) -> tuple[np.ndarray, np.ndarray]:
@@ -66,15 +44,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_wide_files_go_all_the_way(suffix: str, option: str) -> None:
     data = frame(1)
     getattr(data, f"to_{suffix}")(f"t.{suffix}")
-    call(f"fit t.{suffix} -y y -o model {option}")
-    call(f"adapt model t.{suffix} -y y -o adapted {option}")
-    call(f"predict adapted t.{suffix} -o p.csv {option}")
+    run_json(f"fit t.{suffix} -y y -o model {option}")
+    run_json(f"adapt model t.{suffix} -y y -o adapted {option}")
+    run_json(f"predict adapted t.{suffix} -o p.csv {option}")
     X = data[[f"e{j}" for j in range(WIDTH)]].to_numpy()
     expected = pro2.load("adapted").predict(X)
     assert pd.read_csv("p.csv")["prediction"].tolist() == expected.tolist()
     assert pd.read_csv("p.csv")["id"].tolist() == data["id"].tolist()
-    assert call(f"evaluate adapted t.{suffix} -y y {option}")["rows"] == 40
-    assert call(f"inspect t.{suffix} {option}")["width"] == WIDTH
+    assert run_json(f"evaluate adapted t.{suffix} -y y {option}")["rows"] == 40
+    assert run_json(f"inspect t.{suffix} {option}")["width"] == WIDTH
 
 
 GAPS = {
@@ -89,16 +67,16 @@ def test_rows_without_a_label_are_used_without_one(suffix: str) -> None:
     X, y = rows(1)
     labels = [int(y[i]) if i < 12 else GAPS[suffix] for i in range(40)]
     getattr(frame(1, labels), f"to_{suffix}")(f"t.{suffix}")
-    answer = call(f"adapt m.safetensors t.{suffix} -y y -o a")
+    answer = run_json(f"adapt m.safetensors t.{suffix} -y y -o a")
     assert answer["labels"] == {"0": 6, "1": 6}
     assert answer["unlabeled"] == 28
     expected = pro2.load("m.safetensors").adapt(X[:12], y[:12], X_unlabeled=X[12:])
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-6)
-    assert "labels and 28 rows without a label" in told(f"adapt m.safetensors t.{suffix} -y y -o b")
-    measured = call(f"evaluate a t.{suffix} -y y")
+    assert "labels and 28 rows without a label" in run(f"adapt m.safetensors t.{suffix} -y y -o b")
+    measured = run_json(f"evaluate a t.{suffix} -y y")
     assert (measured["rows"], measured["unlabeled"]) == (12, 28)
-    assert "28 rows without a label were left out" in told(f"evaluate a t.{suffix} -y y")
-    fitted = call(f"fit t.{suffix} -y y -o f")
+    assert "28 rows without a label were left out" in run(f"evaluate a t.{suffix} -y y")
+    fitted = run_json(f"fit t.{suffix} -y y -o f")
     assert (fitted["rows"], fitted["unlabeled"]) == (12, 28)
 
 
@@ -119,37 +97,37 @@ def test_labels_of_their_own_and_suggestions_that_know_them(names: list[str] | N
     classes = y if names is None else np.array(names)[y]
     EmbeddingTable(*rows(0)[:1], None, {"y": classes}).save("s.arrow")
     EmbeddingTable(X, [f"r{i}" for i in range(40)]).save("pool.arrow")
-    call("fit s.arrow -y y -o model")
-    call("suggest model pool.arrow -n 10 --out next.csv")
+    run_json("fit s.arrow -y y -o model")
+    run_json("suggest model pool.arrow -n 10 --out next.csv")
     truth = {f"r{i}": classes[i] for i in range(40)}
     first = fill("next.csv", {**truth, "r0": ""})
-    answer = call("adapt model pool.arrow --labels next.csv -o a")
+    answer = run_json("adapt model pool.arrow --labels next.csv -o a")
     known = [int(name[1:]) for name in sorted(first, key=lambda name: int(name[1:])) if name != "r0"]
     assert sum(answer["labels"].values()) == len(known)
     rest = np.setdiff1d(np.arange(40), known)
     model = pro2.load("model")
     expected = model.adapt(X[known], classes[known], X_unlabeled=X[rest])
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-6)
-    again = call("suggest model pool.arrow -n 10 --labels next.csv --adapted a --out more.csv")
+    again = run_json("suggest model pool.arrow -n 10 --labels next.csv --adapted a --out more.csv")
     assert not set(again["ids"]) & {f"r{i}" for i in known}
     rows_ = pro2.suggest_labels(model, X[rest], 10, adapted=expected, random_state=0, X_labeled=X[known])
     assert again["ids"] == [f"r{i}" for i in rest[rows_]]
     second = fill("more.csv", truth)
-    both = call("adapt model pool.arrow --labels next.csv --labels more.csv -o b")
+    both = run_json("adapt model pool.arrow --labels next.csv --labels more.csv -o b")
     assert sum(both["labels"].values()) == len(known) + len(second)
-    assert call("evaluate b pool.arrow --labels more.csv")["rows"] == len(second)
-    provenance = call("inspect b")["provenance"]["target"]
+    assert run_json("evaluate b pool.arrow --labels more.csv")["rows"] == len(second)
+    provenance = run_json("inspect b")["provenance"]["target"]
     assert provenance["label_files"] == ["next.csv", "more.csv"]
 
 
 def test_suggest_takes_the_labels_of_the_table_itself() -> None:
     X, y = rows(1)
     EmbeddingTable(X, None, {"y": [int(y[i]) if i < 30 else None for i in range(40)]}).save("pool.arrow")
-    assert set(call("suggest m.safetensors pool.arrow -n 10 -y y")["ids"]) == {str(i) for i in range(30, 40)}
+    assert set(run_json("suggest m.safetensors pool.arrow -n 10 -y y")["ids"]) == {str(i) for i in range(30, 40)}
     assert "more than the 10 rows of pool.arrow that have no label" in refused(
         "suggest m.safetensors pool.arrow -n 11 -y y"
     )
-    text = told("suggest m.safetensors pool.arrow -n 3 -y y --out next.csv")
+    text = run("suggest m.safetensors pool.arrow -n 3 -y y --out next.csv")
     assert "3 rows to label, below the 30 labels of column 'y'" in text
     with Path("next.csv").open(encoding="utf-8", newline="") as file:
         cells = dict(list(csv.reader(file))[1:])
@@ -159,9 +137,9 @@ def test_suggest_takes_the_labels_of_the_table_itself() -> None:
 
 def test_the_next_command_keeps_the_labels_so_far() -> None:
     EmbeddingTable(rows(1)[0], [f"r{i}" for i in range(40)]).save("pool.arrow")
-    told("suggest m.safetensors pool.arrow -n 4 --out next.csv")
+    run("suggest m.safetensors pool.arrow -n 4 --out next.csv")
     fill("next.csv", {f"r{i}": i % 2 for i in range(40)})
-    text = told("suggest m.safetensors pool.arrow -n 4 --labels next.csv --out more.csv")
+    text = run("suggest m.safetensors pool.arrow -n 4 --labels next.csv --out more.csv")
     expected = "pro2 adapt m.safetensors pool.arrow --labels next.csv --labels more.csv --label-sampling suggested"
     assert expected in text
 
@@ -169,10 +147,10 @@ def test_the_next_command_keeps_the_labels_so_far() -> None:
 def test_fixed_options_leave_rows_without_a_label_out() -> None:
     X, y = rows(1)
     EmbeddingTable(X, None, {"y": [int(y[i]) if i < 12 else None for i in range(40)]}).save("t.arrow")
-    assert call("adapt m.safetensors t.arrow -y y --l2 0.5 -o a")["unlabeled"] == 0
+    assert run_json("adapt m.safetensors t.arrow -y y --l2 0.5 -o a")["unlabeled"] == 0
     expected = pro2.load("m.safetensors").set_params(l2=0.5).adapt(X[:12], y[:12])
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-6)
-    assert call("adapt m.safetensors t.arrow -y y --validation t.arrow -o b")["unlabeled"] == 0
+    assert run_json("adapt m.safetensors t.arrow -y y --validation t.arrow -o b")["unlabeled"] == 0
 
 
 def test_mistakes_with_labels_are_named() -> None:
@@ -222,14 +200,14 @@ def test_no_command_uses_a_damaged_table(line: str, folder: Path) -> None:
 def test_what_was_not_verified_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = EmbeddingTable(*rows(1)[:1], None, {"y": rows(1)[1]})
     whole.save("t.arrow")
-    call('fit t.arrow -y y -o good -w "y < 2"')
-    assert call("inspect good")["provenance"]["source"]["digest"] == whole.digest
+    run_json('fit t.arrow -y y -o good -w "y < 2"')
+    assert run_json("inspect good")["provenance"]["source"]["digest"] == whole.digest
     damage("t.arrow")
-    call("fit t.arrow -y y -o one --no-verify")
+    run_json("fit t.arrow -y y -o one --no-verify")
     monkeypatch.setenv("PRO2_VERIFY", "0")
-    call("fit t.arrow -y y -o two")
+    run_json("fit t.arrow -y y -o two")
     for name in ("one", "two"):
-        assert call(f"inspect {name}")["provenance"]["source"]["digest"] is None
+        assert run_json(f"inspect {name}")["provenance"]["source"]["digest"] is None
 
 
 def test_rows_that_are_not_finite_and_ids_that_repeat_are_named() -> None:
@@ -239,7 +217,7 @@ def test_rows_that_are_not_finite_and_ids_that_repeat_are_named() -> None:
     data.to_parquet("t.parquet")
     for line in ("fit t.parquet -y y -o o", "predict m.safetensors t.parquet -o p.csv"):
         assert "row 3 (id 'r3') and 1 more of t.parquet is not finite" in refused(line)
-    call("""fit t.parquet -y y -o o -w "id not in ['r3', 'r5']" """)
+    run_json("""fit t.parquet -y y -o o -w "id not in ['r3', 'r5']" """)
     data = frame(1)
     data.loc[7, "id"] = "r6"
     data.to_csv("t.csv", index=False)
@@ -251,14 +229,14 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     evil = np.array(["\x1b[31mred", "two\nlines"])[y]
     EmbeddingTable(X, [f"\x1b]0;title\x07{i}\u202e" for i in range(40)], {"y": evil, "site\x9b": evil}).save("t.arrow")
     outputs = [
-        told("fit t.arrow -y y -o m2"),
-        told("adapt m2 t.arrow -y y -o a2"),
-        told("evaluate a2 t.arrow -y y -g 'site\x9b'"),
-        told("suggest m2 t.arrow -n 3"),
-        told("predict a2 t.arrow -o p.csv"),
-        told("inspect t.arrow"),
-        told("inspect a2"),
-        *(CliRunner().invoke(app, ["inspect", name, "--json"]).stdout for name in ("t.arrow", "a2")),
+        run("fit t.arrow -y y -o m2"),
+        run("adapt m2 t.arrow -y y -o a2"),
+        run("evaluate a2 t.arrow -y y -g 'site\x9b'"),
+        run("suggest m2 t.arrow -n 3"),
+        run("predict a2 t.arrow -o p.csv"),
+        run("inspect t.arrow"),
+        run("inspect a2"),
+        *(run(f"inspect {name} --json") for name in ("t.arrow", "a2")),
     ]
     for output in outputs:
         assert not set(output) & set("\x1b\x07\x9b\u202e\r")
@@ -271,12 +249,12 @@ def test_spreadsheets_show_text_and_reading_gives_it_back() -> None:
     X, y = rows(1)
     ids = [f"={i}" for i in range(40)]
     EmbeddingTable(X, ids, {"y": np.array(["-a", "+b"])[y]}).save("t.arrow")
-    call("fit t.arrow -y y -o model")
-    call("predict model t.arrow -o p.csv")
+    run_json("fit t.arrow -y y -o model")
+    run_json("predict model t.arrow -o p.csv")
     assert all(line.startswith("'=") for line in Path("p.csv").read_text(encoding="utf-8").splitlines()[1:])
-    call("predict model t.arrow -o raw.csv --no-spreadsheet")
+    run_json("predict model t.arrow -o raw.csv --no-spreadsheet")
     assert pd.read_csv("raw.csv")["id"].tolist() == ids
-    call("suggest model t.arrow -n 4 --out next.csv")
+    run_json("suggest model t.arrow -n 4 --out next.csv")
     chosen = fill("next.csv", {f"'{name}": "'-a" if i % 4 else "'+b" for i, name in enumerate(ids)})
     assert all(name.startswith("'=") for name in chosen)
-    assert sum(call("adapt model t.arrow --labels next.csv -o a")["labels"].values()) == 4
+    assert sum(run_json("adapt model t.arrow --labels next.csv -o a")["labels"].values()) == 4
