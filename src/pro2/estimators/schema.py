@@ -62,7 +62,7 @@ class Labels(NamedTuple):
 
     def check(self, values: Any, name: str, sizes: Sizes) -> None:
         """FormatError for anything else."""
-        if not isinstance(values, self.form) or np.ndim(values) != 1:
+        if not isinstance(values, self.form) or getattr(values, "ndim", 1) != 1:
             raise FormatError(f"{name} is not a row of labels")
         labels: list[Any] = list(values.tolist() if isinstance(values, np.ndarray) else values)
         check_distinct(labels, name)
@@ -216,7 +216,7 @@ def _has_type(value: Any, hint: Any) -> bool:
         return False
     try:
         converted = msgspec.convert(value, hint)
-    except msgspec.ValidationError:
+    except (msgspec.MsgspecError, AttributeError):  # the latter of an array in the place of a mapping
         return False
     return type(converted) is type(value) or isinstance(converted, float)  # and not a mapping made into a record
 
