@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pro2 import ProjectAndProbe
-from pro2.linalg.prior import PriorFamily
+from pro2.linalg.prior import PriorFamily, ranked_variance
 
 
 def make_data(n_classes=2, N=900, D=16, seed=0, labels=None):
@@ -89,7 +89,10 @@ class TestRankedFeatures:
             ours, rng = model.adapt(*few).score(*test), np.random.default_rng(seed)
             (prior,) = model.priors_
             basis = np.linalg.qr(rng.normal(size=prior.directions.T.shape))[0].T
-            model._derived["priors"] = (replace(prior, directions=basis, _derived={}),)
+            C = prior.second_moments
+            along, traces = ranked_variance(basis, C.product(basis), C, family.ranked_share)
+            random = replace(prior, directions=basis, along=along, traces=prior.traces | {"ranked": traces})
+            model._derived["priors"] = (random,)
             lost.append(ours - model.adapt(*few).score(*test))
         assert min(lost) > 0
         assert np.mean(lost) > 0.04

@@ -93,7 +93,7 @@ def test_targets_that_lack_a_class_still_have_a_head(rng):
         (lambda m, X, y: ProbeBank().fit(X, y), TypeError, "model must be a fitted ProjectAndProbe, got NoneType"),
         (lambda m, X, y: ProbeBank(clone(m)).fit(X, y), ValueError, "not fitted"),
         (lambda m, X, y: ProbeBank(clone(m).set_params(l2=0.1).fit(X[0], y[0])).fit(X, y), ValueError, "l2='auto'"),
-        (lambda m, X, y: ProbeBank(m).fit(X, y[:, :-1]), ValueError, "so y must be"),
+        (lambda m, X, y: ProbeBank(m).fit(X, y[:, :-1]), ValueError, "one label for each row"),
         (lambda m, X, y: ProbeBank(m).fit(X, y + 5), ValueError, "that the source does not have"),
         (lambda m, X, y: ProbeBank(m).fit(X[..., :3], y), ValueError, "features"),
         (lambda m, X, y: ProbeBank(m).fit(X, np.where(y > 0, np.nan, y)), ValueError, "y contains NaN"),

@@ -287,8 +287,8 @@ class TestParameters:
 
     def test_constants_of_numpy_are_numbers_like_others(self, rows):
         Xs, ys, X, y = rows
-        family = PriorFamily(prior_scales=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), noise=np.float64(1.0))
-        assert family == PriorFamily(prior_scales=(0.5, 4.0), n_ranked=8, noise=1.0)
+        family = PriorFamily(prior_scales=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), margin=np.float64(1.0))
+        assert family == PriorFamily(prior_scales=(0.5, 4.0), n_ranked=8, margin=1.0)
         json.dumps(ProjectAndProbe(priors=family).fit(Xs, ys).adapt(X[:24], y[:24]).report_.to_dict())
 
     @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pro2.linalg.covariance import DenseCovariance, RowCovariance, SharedCovariance
+from pro2.linalg.covariance import DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
-from pro2.linalg.prior import PriorFamily, SourcePrior, effective_dims, margin_unit
+from pro2.linalg.prior import NOISE, PriorFamily, SourcePrior, effective_dims, margin_unit
 
 FAMILY = PriorFamily(covariances=("ranked", "whitened", "flat"))
 
@@ -28,7 +28,7 @@ def prior_of(X, y, scale=1.0, family=FAMILY):
 def test_row_space_is_the_matrix_without_the_matrix(n, D):
     rng = np.random.default_rng(n)
     R, Z = rng.normal(size=(n, D)) / np.sqrt(n), rng.normal(size=(7, D))
-    dense, rows = DenseCovariance(R.T @ R, 0.7), RowCovariance(R, 0.7)
+    dense, rows = DenseCovariance(R.T @ R, 0.7), LowRankCovariance(R, 0.7)
     for name in ("trace", "squares", "shift", "diagonal"):
         np.testing.assert_allclose(getattr(rows, name), getattr(dense, name), rtol=1e-10)
     for name in ("product", "solve", "gram"):
@@ -41,7 +41,7 @@ def test_a_shared_eigendecomposition_is_the_matrix_of_each_label():
     rng = np.random.default_rng(0)
     A, d, Z = rng.normal(size=(40, 9)), rng.normal(size=9), rng.normal(size=(7, 9))
     T = A.T @ A / 40
-    shared = SharedCovariance(*np.linalg.eigh(T), d, 0.2, 0.5)
+    shared = LowRankCovariance(np.sqrt(0.2) * d[None], 0.5, *np.linalg.eigh(T))
     dense = DenseCovariance(T + 0.2 * np.outer(d, d), 0.5)
     for name in ("trace", "squares", "shift", "diagonal"):
         np.testing.assert_allclose(getattr(shared, name), getattr(dense, name), rtol=1e-10)
@@ -79,7 +79,7 @@ def test_effective_dimensions_follow_from_the_eigenvalues(covariance):
     Lambda = prior.apply(np.eye(10), covariance)
     C = prior.second_moments.product(np.eye(10))
     e = np.linalg.eigvals(Lambda @ C).real
-    expected = FAMILY.noise / (np.array(FAMILY.prior_scales) * prior.unit * np.sqrt(effective_dims(e.sum(), e @ e)))
+    expected = NOISE / (np.array(FAMILY.prior_scales) * prior.unit * np.sqrt(effective_dims(e.sum(), e @ e)))
     np.testing.assert_allclose(prior.penalties(covariance), expected, rtol=1e-8)
 
 
@@ -196,7 +196,7 @@ def test_one_class_is_an_error():
         ({"prior_scales": (0.0,)}, "prior_scales must be in"),
         ({"n_ranked": 1.5}, "n_ranked must be in"),
         ({"intercept": True}, "intercept must be in"),
-        ({"noise": float("nan")}, "noise must be in"),
+        ({"margin": float("nan")}, "margin must be in"),
     ],
 )
 def test_constants_that_make_no_prior_are_an_error(change, found):

@@ -168,27 +168,14 @@ def _batches(X: np.ndarray, y: np.ndarray, which: np.ndarray, weight: Any) -> It
 
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | None]:
     """Rows, labels and target ids, whatever the layout; None where flat rows without ids are one target."""
-    if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
-        if len(X) != len(y) or any(len(a) != len(b) or not len(a) for a, b in zip(X, y)):
-            raise ValueError(
-                "X and y must be lists of equal length, with one label for each row, and no target without rows."
-            )
-        with naming("X"):
-            parts = [each if is_array_api_obj(each) else np.asarray(each) for each in X]
-            rows = array_namespace(*parts).concat(parts)
-        ids = np.repeat(_ids(target, len(X)), [len(a) for a in X])
-        return rows, np.concatenate([to_numpy(each) for each in y]), ids
-    if getattr(X, "ndim", 2) == 3:
-        labels: Any = y if is_array_api_obj(y) else np.asarray(y)
-        if tuple(labels.shape) != tuple(X.shape[:2]):
-            expected = tuple(X.shape[:2])
-            raise ValueError(f"X is {tuple(X.shape)}, so y must be {expected} (targets, rows), got {labels.shape}.")
-        T, M, D = X.shape
-        xp = array_namespace(X)
-        return xp.reshape(X, (T * M, D)), labels.reshape(-1), np.repeat(_ids(target, T), M)
-    return X, y, None if target is None else to_numpy(target)
-
-
-def _ids(target: Any, n_targets: int) -> np.ndarray:
-    """One id for each target, 0, 1, ... by default."""
-    return np.arange(n_targets) if target is None else check_labels(target, n_targets, "target")
+    stacked = getattr(X, "ndim", 0) == 3
+    if not stacked and not (isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2):
+        return X, y, None if target is None else to_numpy(target)
+    labels = [to_numpy(each) for each in y]
+    if len(X) != len(labels) or any(len(a) != b.size or not len(a) for a, b in zip(X, labels)):
+        raise ValueError("X and y must hold equally many targets, with one label for each row and no target empty.")
+    with naming("X"):
+        parts = [each if is_array_api_obj(each) else np.asarray(each) for each in X]
+        rows = array_namespace(*parts).concat(parts)
+    ids = np.arange(len(parts)) if target is None else check_labels(target, len(parts), "target")
+    return rows, np.concatenate(labels), np.repeat(ids, [len(a) for a in parts])

@@ -20,7 +20,7 @@ from pro2.estimators.project_and_probe import prior_scales
 from pro2.estimators.projection import check_family
 from pro2.estimators.report import AdaptationReport, ReportInputs
 from pro2.linalg.arrays import to_numpy
-from pro2.linalg.covariance import SharedCovariance
+from pro2.linalg.covariance import LowRankCovariance
 from pro2.linalg.labelled import SAMPLING, Labelled
 from pro2.linalg.prior import PriorFamily, SourcePrior
 
@@ -260,7 +260,8 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         for scale, values, vectors in self._shared():
             mean = self.means_[t] / scale
             step = mean[1] - mean[0]
-            second_moments = SharedCovariance(values, vectors, step, 0.25 - between, self._family.ridge)
+            row = math.sqrt(0.25 - between) * step[None]
+            second_moments = LowRankCovariance(row, self._family.ridge, values, vectors)
             priors.append(SourcePrior.of(scale, mean, second_moments, self._family))
         return tuple(priors)
 

@@ -15,7 +15,7 @@ from pro2.estimators.base import LARGEST, check_X, naming
 from pro2.estimators.linear import LinearClassifier, affine, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.schema import SOURCE_KINDS, check_distinct
-from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.arrays import Array, to_numpy
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
@@ -38,8 +38,7 @@ class OtherStarts:
         """A model from all that is left of a source, a linear head: a classifier's last layer, CLIP's text prompts.
 
         The head is the prior mean of adaptation, in sizes up to its own. What rows look like, and which
-        directions the head tells apart, is taken from unlabelled rows with the head's own answers for labels; all
-        covariances are "ranked".
+        directions the head tells apart, is taken from unlabelled rows with the head's own answers for labels.
 
         Parameters
         ----------
@@ -59,7 +58,11 @@ class OtherStarts:
         logits = affine(xp.astype(X, xp.float64), head.coef_, head.intercept_)
         if not bool(xp.all(xp.abs(logits) <= LARGEST)):
             raise ValueError(f"coef gives logits beyond {LARGEST:g}: divide coef and intercept by a constant.")
-        return model._learn(_answered(X, logits, head.classes_), HEAD, head)
+        # classes are as common as their probabilities say: one that is never the answer still exists, at the mean
+        P, K = probabilities(logits), len(head.classes_)
+        found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(K)).with_means_filled()
+        weight = (xp.sum(P, axis=0) + 1.0) * (len(X) / (len(X) + K))
+        return model._learn(replace(found, classes=tuple(head.classes_.tolist()), weight=weight), HEAD, head)
 
     @classmethod
     def from_unlabeled(cls, X: Any, classes: Sequence[Any], **params: Any) -> Self:
@@ -70,7 +73,11 @@ class OtherStarts:
         model: Any = cls(**params)
         X = _rows(model, X)
         names = np.unique(_checked_classes(classes))
-        return model._learn(_unanswered(X, names), UNLABELED)
+        # equally common classes that all look the same
+        whole, K = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int)), len(names)
+        concat = array_namespace(X).concat
+        means = concat([whole.weight / K] * K), concat([whole.mean] * K)
+        return model._learn(SourceMoments(tuple(names.tolist()), *means, whole.scatter), UNLABELED)
 
 
 def _rows(model: Any, X: Any) -> Array:
@@ -89,7 +96,7 @@ def _checked_classes(classes: Sequence[Any]) -> np.ndarray:
 
 
 def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *, unit: bool) -> LinearClassifier:
-    """The head with its classes in order, where the rows are; two rows for two classes become their difference."""
+    """The head with its classes in order, where the rows are."""
     names, order = np.unique(_checked_classes(classes), return_index=True)
     K, D = len(names), X.shape[1]
     with naming("coef"):
@@ -103,56 +110,29 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     if not (np.isfinite(W).all() and np.isfinite(b).all()):
         raise ValueError("coef or intercept has NaN or infinite values.")
     b = np.broadcast_to(b, (len(W),))
-    if len(W) == 1:
+    if len(W) < K:
         W, b = np.concatenate([0.0 * W, W]), np.append(0.0, b)
-    W, b = W[order], b[order]
-    W, b = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
-    return LinearClassifier.from_arrays(names, asarray_like(W, X), asarray_like(b, X), unit=unit)
-
-
-def _answered(X: Array, logits: Array, classes: np.ndarray) -> SourceMoments:
-    """Moments of the rows with the head's answers for labels.
-
-    Classes are as common as their probabilities say: one that is never the answer still exists, and lies at the mean.
-    """
-    xp = array_namespace(X)
-    P = probabilities(logits)
-    found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(len(classes))).with_means_filled()
-    n = X.shape[0]
-    weight = (xp.sum(P, axis=0) + 1.0) * (n / (n + len(classes)))
-    return replace(found, classes=tuple(classes.tolist()), weight=weight)
-
-
-def _unanswered(X: Array, classes: np.ndarray) -> SourceMoments:
-    """Moments of rows that say nothing about classes: equally common ones that all look the same."""
-    xp = array_namespace(X)
-    whole = SourceMoments.from_arrays(X, np.zeros(X.shape[0], dtype=int))
-    K = len(classes)
-    weight, mean = xp.concat([whole.weight / K] * K), xp.concat([whole.mean] * K)
-    return SourceMoments(tuple(classes.tolist()), weight, mean, whole.scatter)
+    return LinearClassifier.from_scores(names, W[order], b[order], like=X, unit=unit)
 
 
 def prior_of_head(prior: SourcePrior, head: LinearClassifier, moments: SourceMoments) -> SourcePrior:
     """The prior with the head as its mean, in the place of the discriminant of the head's own answers.
 
-    The root mean square margin of the head, by which it is scaled, is that of rows with these moments; so a model file
-    needs the head and the moments only.
+    Nobody labelled the rows, so no covariance is whitened: that would shrink the directions in which classes differ
+    most.
     """
     coef, intercept = head.scores_head()
     coef, intercept = coef - coef.mean(axis=0), intercept - intercept.mean()
     V, K = coef * prior.scale, prior.n_classes
     b = intercept + V @ prior.centre
-    # the margin of an answer: its score minus the mean of the others, K / (K - 1) times the centred score
+    # root mean square of the margin, K / (K - 1) times the centred score of the answer, from the moments alone
     own = np.einsum("kd,kd->k", V, to_numpy(moments.mean) / prior.scale - prior.centre) + b
-    share = to_numpy(moments.weight) / moments.total_weight
     within = to_numpy(moments.within_covariance()) / prior.scale[:, None] / prior.scale
-    noise = np.einsum("kd,kd->k", V @ within, V)
-    margin = K / (K - 1.0) * math.sqrt(float(share @ (own**2 + np.maximum(noise, 0.0))))
-    natural = margin / prior.unit**2
+    noise = np.maximum(np.einsum("kd,kd->k", V @ within, V), 0.0)
+    natural = K / (K - 1.0) * math.sqrt(float(moments.class_shares() @ (own**2 + noise))) / prior.unit**2
     scale = 1.0 / natural if natural > 0 else 0.0
     # sizes near the head's own or beyond it would be the same prior again, and take the place of another one
     sizes = (*(size for size in prior.family.mean_sizes if size < 0.5 * natural), natural)
-    # rows whose labels nobody knows are not whitened: that would shrink the directions in which classes differ most
     family = replace(prior.family, mean_sizes=sizes, covariances=("ranked",))
     return replace(prior, family=family, coef=scale * V[None], intercept=scale * b[None], calibrated_size=natural)
 

@@ -95,12 +95,17 @@ def distilled(
     A = np.hstack([prior.rows(X), np.ones((len(X), 1))])
     wide = len(A) <= A.shape[1]
     e, E = np.linalg.eigh(A @ A.T if wide else A.T @ A)
-    e = np.maximum(e, 0.0)
-    along = E.T @ (R if wide else A.T @ R)
-    penalties = PENALTIES * max(float(e.sum()) / len(A), 1e-300)
-    p = penalties[int(np.argmin([_gcv(e, along, R, q, wide) for q in penalties]))]
-    theta = E @ (along / (e + p)[:, None])
-    V, b = prior.to_input(*((A.T @ theta if wide else theta)[at].T for at in (slice(-1), -1)))
+    e = np.maximum(e, 1e-15 * e[-1] or 1e-300)
+    along = E.T @ R if wide else E.T @ (A.T @ R) / np.sqrt(e)[:, None]
+    outside = max(float(np.vdot(R, R) - np.vdot(along, along)), 0.0)  # of the span of the features
+
+    def gcv(p: float) -> float:
+        kept = p / (e + p)
+        return (outside + float(((kept[:, None] * along) ** 2).sum())) / (len(A) - len(e) + kept.sum()) ** 2
+
+    p = min(PENALTIES * e.sum() / len(A), key=gcv)
+    theta = A.T @ (E @ (along / (e + p)[:, None])) if wide else E @ (along * (np.sqrt(e) / (e + p))[:, None])
+    V, b = prior.to_input(theta[:-1].T, theta[-1])
     return head[0] + V, head[1] + b
 
 
@@ -125,13 +130,3 @@ def random_walk(Z: np.ndarray, n_neighbors: int) -> Any:
     near.data = np.maximum(1.0 - near.data, 1e-6).astype(np.float64)
     graph = near.maximum(near.T)
     return (diags(1.0 / np.asarray(graph.sum(axis=1)).ravel()) @ graph).tocsr()
-
-
-def _gcv(e: np.ndarray, along: np.ndarray, R: np.ndarray, p: float, wide: bool) -> float:
-    """Mean squared residual over the squared share of residual degrees of freedom."""
-    kept = p / (e + p)
-    if wide:
-        return float((kept[:, None] ** 2 * along**2).sum() / kept.sum() ** 2)
-    # residual sum of squares: that of R, less what the fit explains
-    explained = ((2.0 * (e + p) - e) / (e + p) ** 2)[:, None] * along**2
-    return float((np.vdot(R, R) - explained.sum()) / (len(R) - (1.0 - kept).sum()) ** 2)

@@ -90,7 +90,7 @@ def logistic_basis(
         W = np.atleast_2d(fit.coef)
         W = W - W.mean(axis=0) if n_classes > 2 else W
         u = np.linalg.eigh(W @ cov @ W.T)[1][:, -1]
-        v, share = _orthogonalise(rows, u * np.sign(u[np.abs(u).argmax()]) @ W)
+        v, share = orthogonalise(rows, u * np.sign(u[np.abs(u).argmax()]) @ W)
         if share <= EXHAUSTED:
             break
         rows = np.vstack([rows, v])
@@ -140,7 +140,7 @@ def _lanczos(M: np.ndarray, b: np.ndarray, n: int) -> np.ndarray:
     """
     v, Q = dsymv(1.0, M.T, b), np.zeros((n, len(b)))
     for i in range(n):
-        q, share = _orthogonalise(Q[:i], v)
+        q, share = orthogonalise(Q[:i], v)
         if share <= EXHAUSTED:
             return Q[:i]
         Q[i] = q
@@ -163,7 +163,7 @@ def _greedy_discriminants(M: np.ndarray, C: np.ndarray, n: int) -> np.ndarray:
             return Q[:i]
         v = W @ np.linalg.eigh(C.T @ W)[1][:, -1]
         sides = C.T @ v  # the class that this direction separates most comes out positive
-        q, share = _orthogonalise(Q[:i], v * np.sign(sides[np.abs(sides).argmax()]))
+        q, share = orthogonalise(Q[:i], v * np.sign(sides[np.abs(sides).argmax()]))
         if share <= EXHAUSTED:
             return Q[:i]
         Q[i] = q
@@ -179,7 +179,7 @@ def _greedy_discriminants(M: np.ndarray, C: np.ndarray, n: int) -> np.ndarray:
     return Q
 
 
-def _orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
+def orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
     """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
 
     The last two rows come first: in a Krylov sequence nearly all of M q lies along them (Lanczos 1950). Then all

@@ -13,53 +13,39 @@ The scores of the target are  f(z) = m h(z) + g(z)  on scaled embeddings z = (x 
 
 Here B = C + ridge * (mean variance) * I, C the second moments of source rows about the mean of the class means, classes
 weighted equally. The ranked directions are the Krylov sequence B^-1 M, B^-2 M, ... of the class means M, made
-orthonormal; direction 1 is the linear discriminant. The paper's probe is a prior of this kind with an edge: variance
-one along the first d directions, none beyond, and m = 0.
+orthonormal; direction 1 is the linear discriminant.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from pro2.linalg.arrays import to_numpy
-from pro2.linalg.covariance import Covariance, DenseCovariance, RowCovariance
+from pro2.linalg.basis import orthogonalise
+from pro2.linalg.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
 
 COVARIANCES = ("ranked", "whitened", "flat")
+NOISE = 4.0  # variance of a label about its score: 1 / (p (1 - p)) at p = 1/2
 SHARPER = 0.1  # ridge of the second head, in units of that of the first
 KRYLOV_STEPS = 4  # from which on the sequence holds a head with that ridge
 BREAKDOWN = 1e-8  # rounding grows by what each step of the Krylov sequence takes off; beyond, it decides the direction
 
-# beyond these, squares and inverses overflow, or no direction counts
-_RANGES: dict[str, tuple[Any, float, float]] = {
-    "mean_sizes": (Real, 0.0, 1e100),
-    "prior_scales": (Real, 1e-10, 1e10),
-    "ridge": (Real, 1e-8, 1e8),
-    "ranked_share": (Real, 0.0, 1.0),
-    "n_ranked": (Integral, 1, math.inf),
-    "intercept": (Real, 0.0, 1e10),
-    "margin": (Real, 1e-3, 1e3),
-    "noise": (Real, 1e-10, 1e10),
-    "sharpness": (Real, 0.0, math.inf),
-    "source_bonus": (Real, 0.0, 1e10),
-    "source_shares": (Real, 0.0, 1.0),
-    "tolerance": (Real, 0.0, math.inf),
-    "smoothing": (Real, 0.0, 0.99),
-    "n_neighbors": (Integral, 1, math.inf),
-}
+
+def _within(default: Any, least: float, most: float) -> Any:
+    """A constant with its range: beyond, squares and inverses overflow, or no direction counts."""
+    return field(default=default, metadata={"range": (least, most)})
 
 
 @dataclass(frozen=True)
 class PriorFamily:
     """The constants of averaged Pro2. `ProjectAndProbe(priors=PriorFamily(...))` changes them.
-
-    docs/selection.md halves and doubles each.
 
     Attributes
     ----------
@@ -68,9 +54,8 @@ class PriorFamily:
     mean_sizes : tuple of float
         Sizes of the prior mean, in units of a source head with a root mean square margin of unit^2; 0 is no mean.
     prior_scales : tuple of float
-        How far labels may move the scores. A label moves its own score by at most the prior variance v, and that of a
-        typical other row by v / sqrt(d) when rows have d effective dimensions: v = scale * unit * sqrt(d) means the
-        same in 20 dimensions and in 2,000.
+        How far labels may move the scores: the prior variance is scale * unit * sqrt(effective dimensions), which means
+        the same in 20 dimensions and in 2,000.
     ridge : float
         What is added to the diagonal of B, relative to the mean variance of a feature.
     ranked_share : float
@@ -81,8 +66,6 @@ class PriorFamily:
         Share of the intercept in the prior variance of a score: classes are rarely far from where the source had them.
     margin : float
         The squared loss is towards scores of margin * unit * (one-hot - 1 / K).
-    noise : float
-        Variance of a label about its score; 4 is 1 / (p (1 - p)) at p = 1/2.
     sharpness : float
         Power of the leave-one-out likelihood in the weights; infinity picks the best member alone.
     source_bonus : float
@@ -98,37 +81,39 @@ class PriorFamily:
         Neighbours of each row in the graph that smooths rows.
     """
 
-    covariances: tuple[str, ...] = ("ranked", "whitened", "flat")
-    mean_sizes: tuple[float, ...] = (0.0, 0.15, 0.5, 1.5, 5.0)
-    prior_scales: tuple[float, ...] = (0.1, 2.0, 32.0)
-    ridge: float = 1.0
-    ranked_share: float = 0.2
-    n_ranked: int = 64
-    intercept: float = 0.03
-    margin: float = 4.0
-    noise: float = 4.0
-    sharpness: float = 0.8
-    source_bonus: float = 4.0
-    source_shares: float = 0.5
-    tolerance: float = 2.0
-    smoothing: tuple[float, ...] = (0.0, 0.5, 0.8)
-    n_neighbors: int = 10
+    covariances: tuple[str, ...] = COVARIANCES
+    mean_sizes: tuple[float, ...] = _within((0.0, 0.15, 0.5, 1.5, 5.0), 0.0, 1e100)
+    prior_scales: tuple[float, ...] = _within((0.1, 2.0, 32.0), 1e-10, 1e10)
+    ridge: float = _within(1.0, 1e-8, 1e8)
+    ranked_share: float = _within(0.2, 0.0, 1.0)
+    n_ranked: int = _within(64, 1, math.inf)
+    intercept: float = _within(0.03, 0.0, 1e10)
+    margin: float = _within(4.0, 1e-3, 1e3)
+    sharpness: float = _within(0.8, 0.0, math.inf)
+    source_bonus: float = _within(4.0, 0.0, 1e10)
+    source_shares: float = _within(0.5, 0.0, 1.0)
+    tolerance: float = _within(2.0, 0.0, math.inf)
+    smoothing: tuple[float, ...] = _within((0.0, 0.5, 0.8), 0.0, 0.99)
+    n_neighbors: int = _within(10, 1, math.inf)
 
     def __post_init__(self) -> None:
-        for name in ("covariances", "mean_sizes", "prior_scales", "smoothing"):
-            values = getattr(self, name)
-            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        for each in fields(self):
+            name, default, values = each.name, each.default, getattr(self, each.name)
+            several = isinstance(default, tuple)
+            if several and (isinstance(values, str) or not isinstance(values, Sequence) or not values):
                 raise ValueError(f"{name} must be a tuple of at least one, got {values!r}.")
-            object.__setattr__(self, name, tuple(values))
-        if not set(self.covariances) <= set(COVARIANCES):
-            raise ValueError(f"covariances must name some of {COVARIANCES}, got {self.covariances!r}.")
-        for name, (kind, least, most) in _RANGES.items():
-            values = getattr(self, name)
-            for each in values if isinstance(values, tuple) else (values,):
-                if isinstance(each, bool) or not isinstance(each, kind) or not least <= each <= most:
-                    raise ValueError(f"{name} must be in {least:g}..{most:g}, got {each!r}.")
-            plain: Callable[[Any], Any] = int if kind is Integral else float  # reports and files hold no NumPy number
-            object.__setattr__(self, name, tuple(map(plain, values)) if isinstance(values, tuple) else plain(values))
+            if name == "covariances":
+                if not set(values) <= set(COVARIANCES):
+                    raise ValueError(f"{name} must name some of {COVARIANCES}, got {values!r}.")
+                object.__setattr__(self, name, tuple(values))
+                continue
+            least, most = each.metadata["range"]
+            kind: Any = Integral if isinstance(default, int) else Real
+            for value in values if several else (values,):
+                if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+                    raise ValueError(f"{name} must be in {least:g}..{most:g}, got {value!r}.")
+            plain: Any = int if kind is Integral else float  # reports and files hold no NumPy number
+            object.__setattr__(self, name, tuple(map(plain, values)) if several else plain(values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,23 +122,19 @@ class SourcePrior:
 
     Attributes
     ----------
-    scale : array (D,)
-        What embeddings are divided by.
-    centre : array (D,)
-        Mean of the scaled class means.
+    scale, centre : arrays (D,)
+        What embeddings are divided by, and the mean of the scaled class means.
     second_moments : Covariance
         Of scaled rows about the centre, classes weighted equally, and the inverse of B.
-    directions : array (d, D)
-        The ranked directions q_k, orthonormal.
+    directions, along : arrays (d, D), (d,)
+        The ranked directions q_k, orthonormal, and the variance that "ranked" adds along each.
+    traces : dict of str to (float, float)
+        For each covariance the traces of Lambda C and of its square: the mean variance of a score, and how many
+        dimensions it has.
     coef, intercept : arrays (H, K, D), (H, K)
         Source heads on rows z, at size one: K centred scores, two for two classes. The first is B^-1 (class means).
     calibrated_size : float
         Size at which the first head is calibrated on a Gaussian source.
-    _derived : dict
-        What follows from second moments and directions, computed once and shared by copies of the prior.
-    unit : float
-        1 + log(K - 1), one for two classes: the margin over K - 1 equal others that gives the true class probability
-        e / (1 + e). Prior means have size unit^2 because the best of the others counts, not their mean.
     """
 
     family: PriorFamily
@@ -161,10 +142,11 @@ class SourcePrior:
     centre: np.ndarray
     second_moments: Covariance
     directions: np.ndarray
+    along: np.ndarray
+    traces: dict[str, tuple[float, float]]
     coef: np.ndarray
     intercept: np.ndarray
     calibrated_size: float = 1.0
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_moments(cls, moments: Moments, scale: np.ndarray, family: PriorFamily) -> SourcePrior:
@@ -177,7 +159,7 @@ class SourcePrior:
         M = (mean - mean.mean(axis=0)) / math.sqrt(K)
         if moments.factor is not None:
             R = to_numpy(moments.factor) / math.sqrt(moments.total_weight) / scale
-            return cls.of(scale, mean, RowCovariance(np.concatenate([R, M]), family.ridge), family)
+            return cls.of(scale, mean, LowRankCovariance(np.concatenate([R, M]), family.ridge), family)
         C = to_numpy(moments.within_covariance()) / scale[:, None] / scale[None, :]
         C += M.T @ M
         return cls.of(scale, mean, DenseCovariance(C, family.ridge), family)
@@ -190,17 +172,17 @@ class SourcePrior:
         V = second_moments.solve(M)
         Q = _ranked_directions(M, V, second_moments, min(family.n_ranked, len(centre)))
         coef, intercept, calibrated_size = _source_head(V, M, second_moments)
-        heads = [(coef, intercept)]
+        heads, moved = [(coef, intercept)], second_moments.product(Q)
         if len(Q) >= KRYLOV_STEPS * (len(M) - 1):
             # the sequence spans heads with other ridges, too
-            inner = second_moments.product(Q) @ Q.T
-            inner[np.diag_indices_from(inner)] += SHARPER * second_moments.shift
+            inner = moved @ Q.T + SHARPER * second_moments.shift * np.eye(len(Q))
             heads.append(_source_head(np.linalg.solve(inner, Q @ M.T).T @ Q, M, second_moments)[:2])
         coef, intercept = (np.stack(parts) for parts in zip(*heads))
-        prior = cls(family, scale, centre, second_moments, Q, coef, intercept, calibrated_size)
-        for covariance in family.covariances:
-            prior._traces(covariance)  # now, not in the first `adapt`
-        return prior
+        along, ranked = ranked_variance(Q, moved, second_moments, family.ranked_share)
+        flat = second_moments.trace, second_moments.squares
+        traces = {"ranked": ranked, "whitened": second_moments.inverse_traces(), "flat": flat}
+        traces = {name: found if found[0] > 0 else (1.0, 1.0) for name, found in traces.items()}
+        return cls(family, scale, centre, second_moments, Q, along, traces, coef, intercept, calibrated_size)
 
     @property
     def n_classes(self) -> int:
@@ -215,11 +197,12 @@ class SourcePrior:
 
     @property
     def unit(self) -> float:
+        """Prior means have the typical margin unit^2, not unit, because the best of the other classes counts."""
         return margin_unit(self.n_classes)
 
     @property
     def dims(self) -> float:
-        """Effective dimensions of source rows: (sum of eigenvalues)^2 / sum of their squares."""
+        """Effective dimensions of source rows."""
         return effective_dims(self.second_moments.trace, self.second_moments.squares)
 
     def with_classes(self, places: Sequence[int], n_classes: int) -> SourcePrior:
@@ -239,14 +222,11 @@ class SourcePrior:
         No label is looked at. A feature that hardly moved on the source has a variance there of at least a hundredth of
         the mean: it may be alive on the target.
         """
-        Z = self.rows(X)
-        diagonal = self.second_moments.diagonal
-        expected = np.sqrt(np.maximum(diagonal, 0.01 * diagonal.mean()))
-        n_rows = c.sum(axis=-1) ** 2 / (c**2).sum(axis=-1)
-        allowed = np.sqrt(1.0 + self.family.tolerance / np.sqrt(n_rows))[..., None] * np.where(
-            expected > 0, expected, 1.0
-        )
+        variance = np.maximum(self.second_moments.diagonal, 0.01 * self.second_moments.diagonal.mean())
+        n_rows = (c.sum(axis=-1) ** 2 / (c**2).sum(axis=-1))[..., None]
+        allowed = np.sqrt((1.0 + self.family.tolerance / np.sqrt(n_rows)) * np.where(variance > 0, variance, 1.0))
         # in units of the largest value: squares of what is far off would overflow
+        Z = self.rows(X)
         largest = np.abs(Z).max(axis=-2)
         Z /= np.where(largest > 0, largest, 1.0)[..., None, :]
         share = c / c.sum(axis=-1, keepdims=True)
@@ -267,15 +247,17 @@ class SourcePrior:
 
     def scores(self, Z: np.ndarray) -> np.ndarray:
         """Scores of the source heads at size one, (..., H, K)."""
-        H, K, D = self.coef.shape
-        F = Z @ self.coef.reshape(H * K, D).T + self.intercept.reshape(-1)
-        return np.asarray(F.reshape(*Z.shape[:-1], H, K))
+        F = Z @ self.coef.reshape(-1, self.coef.shape[2]).T + self.intercept.reshape(-1)
+        return np.asarray(F.reshape(*Z.shape[:-1], *self.intercept.shape))
 
     def penalties(self, covariance: str) -> np.ndarray:
-        """noise / v for each prior scale, (R,)."""
-        trace, squares = self._traces(covariance)
-        v = np.array(self.family.prior_scales) * self.unit * math.sqrt(effective_dims(trace, squares))
-        return self.family.noise / v
+        """NOISE / v for each prior scale, (R,).
+
+        A label moves its own score by at most the prior variance v, and that of a typical other row by v / sqrt(d) when
+        rows have d effective dimensions.
+        """
+        d = effective_dims(*self.traces[covariance])
+        return NOISE / (np.array(self.family.prior_scales) * self.unit * math.sqrt(d))
 
     def gram(self, Z: np.ndarray, covariance: str) -> np.ndarray:
         """Prior covariance of the scores of rows, (..., M, M), intercept included, at v = 1."""
@@ -285,61 +267,26 @@ class SourcePrior:
             G = Z @ np.swapaxes(Z, -1, -2)
             if covariance == "ranked":
                 P = Z @ self.directions.T
-                G = (1.0 - self.family.ranked_share) * G + (P * self._along) @ np.swapaxes(P, -1, -2)
-        return np.asarray(G / self._traces(covariance)[0] + self.family.intercept)
+                G = (1.0 - self.family.ranked_share) * G + (P * self.along) @ np.swapaxes(P, -1, -2)
+        return np.asarray(G / self.traces[covariance][0] + self.family.intercept)
 
     def apply(self, V: np.ndarray, covariance: str) -> np.ndarray:
         """Rows times the prior covariance of the coefficients, (..., D)."""
         if covariance == "whitened":
             V = self.second_moments.solve(V)
         elif covariance == "ranked":
-            V = (1.0 - self.family.ranked_share) * V + ((V @ self.directions.T) * self._along) @ self.directions
-        return np.asarray(V / self._traces(covariance)[0])
+            V = (1.0 - self.family.ranked_share) * V + ((V @ self.directions.T) * self.along) @ self.directions
+        return np.asarray(V / self.traces[covariance][0])
 
     def root(self, Z: np.ndarray, covariance: str, *, adjoint: bool = False) -> np.ndarray:
         """Rows whose inner products are the prior covariance, without the intercept; or the adjoint of that map."""
         if covariance == "whitened":
-            A = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
+            Z = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
         elif covariance == "ranked":
             flat = math.sqrt(1.0 - self.family.ranked_share)
-            along = np.sqrt(1.0 - self.family.ranked_share + self._along) - flat
-            A = flat * Z + ((Z @ self.directions.T) * along) @ self.directions
-        else:
-            A = Z
-        return np.asarray(A / math.sqrt(self._traces(covariance)[0]))
-
-    @property
-    def _along(self) -> np.ndarray:
-        """Additional variance along each ranked direction, (d,): its share of source scores is `ranked_share`."""
-        if "along" not in self._derived:
-            falling = 1.0 / np.arange(1, len(self.directions) + 1)
-            moved = self.second_moments.product(self.directions)
-            variance = np.einsum("kd,kd->k", moved, self.directions)
-            seen = float(falling @ variance)
-            size = self.family.ranked_share * self.second_moments.trace / seen if seen > 0 else 0.0
-            self._derived["along"] = size * falling
-            self._derived["inner"] = moved @ self.directions.T
-            self._derived["moved"] = np.einsum("kd,kd->k", moved, moved)
-        return np.asarray(self._derived["along"])
-
-    def _traces(self, covariance: str) -> tuple[float, float]:
-        """Traces of Lambda C and of its square: the mean variance of a score, and how many dimensions it has."""
-        if covariance not in self._derived:
-            self._derived[covariance] = self._new_traces(covariance)
-        trace, squares = self._derived[covariance]
-        return (trace, squares) if trace > 0 else (1.0, 1.0)
-
-    def _new_traces(self, covariance: str) -> tuple[float, float]:
-        C = self.second_moments
-        if covariance == "whitened":
-            return C.inverse_traces()
-        if covariance == "flat":
-            return C.trace, C.squares
-        along, rest = self._along, 1.0 - self.family.ranked_share
-        inner, moved = self._derived["inner"], self._derived["moved"]
-        trace = rest * C.trace + float(along @ np.diagonal(inner))
-        squares = rest**2 * C.squares + 2.0 * rest * float(along @ moved)
-        return trace, squares + float(along @ (inner * inner.T) @ along)
+            along = np.sqrt(1.0 - self.family.ranked_share + self.along) - flat
+            Z = flat * Z + ((Z @ self.directions.T) * along) @ self.directions
+        return np.asarray(Z / math.sqrt(self.traces[covariance][0]))
 
 
 def margin_unit(n_classes: int) -> float:
@@ -350,6 +297,23 @@ def margin_unit(n_classes: int) -> float:
 def effective_dims(trace: float, squares: float) -> float:
     """(sum of eigenvalues)^2 / sum of their squares; at least 1."""
     return max(1.0, trace**2 / squares) if squares > 0 else 1.0
+
+
+def ranked_variance(
+    Q: np.ndarray, moved: np.ndarray, second_moments: Covariance, share: float
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """What "ranked" adds along directions Q, (d,), for that share of the source scores' variance; and its traces.
+
+    `moved` (d, D) are the directions times C.
+    """
+    inner, falling, rest = moved @ Q.T, 1.0 / np.arange(1, len(Q) + 1), 1.0 - share
+    variance = np.diagonal(inner)
+    seen = float(falling @ variance)
+    along = falling * (share * second_moments.trace / seen if seen > 0 else 0.0)
+    squares = rest**2 * second_moments.squares + 2.0 * rest * float(along @ np.einsum("kd,kd->k", moved, moved))
+    return along, (
+        rest * second_moments.trace + float(along @ variance), squares + float(along @ (inner * inner.T) @ along)
+    )  # fmt: skip
 
 
 def _source_head(V: np.ndarray, M: np.ndarray, second_moments: Covariance) -> tuple[np.ndarray, np.ndarray, float]:
@@ -404,19 +368,14 @@ def _ranked_directions(M: np.ndarray, V: np.ndarray, second_moments: Covariance,
     values, U = np.linalg.eigh(M @ M.T)
     keep = values > 1e-12 * max(values[-1], 0.0)
     V = (U[:, keep].T @ V)[::-1][: min(len(M) - 1, n)]
-    Q = np.zeros((n, V.shape[1]))
-    sound = np.ones(len(V))
-    found = 0
+    Q, sound, found = np.zeros((n, V.shape[1])), np.ones(len(V)), 0
     while len(V) and found < n:
-        first = found
-        kept = []
-        for v, length, digits in zip(V, np.linalg.norm(V, axis=1), sound):
-            for _ in range(2):  # once more: the first pass leaves what rounding put along Q
-                v = v - (Q[:found] @ v) @ Q[:found]
-            norm = float(np.linalg.norm(v))
-            if found < n and norm * digits > BREAKDOWN * length:
-                Q[found] = v / norm
-                kept.append(digits * norm / length)
+        first, kept = found, []
+        for v, digits in zip(V, sound):
+            q, share = orthogonalise(Q[:found], v)
+            if found < n and share * digits > BREAKDOWN:
+                Q[found] = q
+                kept.append(share * digits)
                 found += 1
         V, sound = second_moments.solve(Q[first:found]) if found < n else Q[:0], np.array(kept)
     return Q[:found]
