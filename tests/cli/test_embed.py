@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pro2.tables.embeddings import EmbeddingTable
+from tests.cli.commands import refused
 from tests.tiny_net import installed
 
 pil = pytest.importorskip("PIL.Image")
@@ -194,12 +195,13 @@ def test_lists_columns_skipping_and_options(tiny: str, many: Path, tmp_path: Pat
     ],
 )
 def test_mistakes_are_one_line(
-    tiny: str, tmp_path: Path, failing: Callable[..., str], arguments: list[str], message: str
+    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "a.png").write_bytes(b"x")
     if "--backbone" not in arguments:
         arguments = [*arguments, "--backbone", tiny]
-    assert message in failing("embed", *arguments, cwd=tmp_path)
+    assert message in refused("embed", *arguments)
 
 
 def test_help_names_the_column_of_class_folders() -> None:

@@ -114,7 +114,7 @@ def test_names_and_unlabelled_rows_alone(folder: Path) -> None:
 
 def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
     run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
-    assert "new_classes" in refused("adapt", "rows", "few.arrow", "-y", "y", "-o", "adapted")
+    assert "--new-classes" in refused("adapt", "rows", "few.arrow", "-y", "y", "-o", "adapted")
     found = run_json("adapt", "rows", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
     assert found["labels"] == dict.fromkeys(CLASSES.tolist(), 8)
     few = table(2, 32, 4)

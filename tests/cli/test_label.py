@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pro2 import EmbeddingTable, ProjectAndProbe
+from tests.cli.commands import refused
 
 pytest.importorskip("starlette")
 
@@ -53,13 +54,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["pool.arrow", "--model", "model.safetensors", "--text", "nite"], "did you mean"),
     ],
 )
-def test_mistakes_end_in_one_line(files, tmp_path, failing, args, message):
-    assert message in failing("label", *args, "--no-browser", "--out", tmp_path / "s", cwd=files)
+def test_mistakes_end_in_one_line(files, tmp_path, args, message, monkeypatch):
+    monkeypatch.chdir(files)
+    assert message in refused("label", *args, "--no-browser", "--out", tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_place_of_the_session_is_named(files, failing):
-    said = failing("label", "pool.arrow", "--classes", "a,b", "--out", "model.safetensors", cwd=files)
+def test_a_file_in_the_place_of_the_session_is_named(files, monkeypatch):
+    monkeypatch.chdir(files)
+    said = refused("label pool.arrow --classes a,b --out model.safetensors")
     assert "--out model.safetensors is a file; a session needs a folder" in said
 
 
@@ -124,7 +127,7 @@ def test_other_machines_are_a_choice_with_a_warning_and_people_have_addresses(fi
 
 
 @pytest.mark.slow
-def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp_path, failing):
+def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp_path, monkeypatch):
     from pro2.label.store import Event, Store
 
     session = tmp_path / "s"
@@ -134,7 +137,8 @@ def test_a_changed_pool_is_refused_with_what_changed_or_matched_by_id(files, tmp
         store.append([Event("label", "", name, "dog", key=f"key-{name}") for name in ("p1", "gone")])
     store.close()
     args = ["pool.arrow", "--model", "model.safetensors", "--out", str(session)]
-    said = failing("label", *args, "--no-browser", cwd=files)
+    monkeypatch.chdir(files)
+    said = refused("label", *args, "--no-browser")
     assert "1 labelled row is no longer there ('gone')" in said
     assert "--match-by-id" in said
     out, err = Running(*args, "--match-by-id", cwd=files).end()

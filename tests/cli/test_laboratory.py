@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -122,8 +121,11 @@ def test_plans_are_listed_and_shown() -> None:
         (["datasets", "check", "waterbird", "."], "did you mean 'waterbirds'"),
     ],
 )
-def test_mistakes_end_in_one_line(arguments: list[str], message: str, tmp_path: Path, failing: Any) -> None:
-    assert message in failing(*arguments, cwd=tmp_path)
+def test_mistakes_end_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(*arguments)
     assert not (tmp_path / "x" / "results.parquet").exists()
 
 

@@ -123,7 +123,7 @@ def test_inspect_and_export_know_all_labels(made: Path, tmp_path: Path) -> None:
         ("fit source.arrow -y wet,wet -o m", "has an empty name or one twice"),
         ("fit source.arrow -y wet,old --solver logistic -o m", "--solver goes with one label"),
         ("fit source.arrow -y wet,old --ridge 0.5 -o m", "--ridge goes with one label"),
-        ("fit one.arrow -y wet,old -o m", "column 'old' of one.arrow has one value only"),
+        ("fit one.arrow -y wet,old -o m", "column 'old' of y has one value only"),
         ("adapt model -o a", "needs TARGET"),
         ("adapt model few.arrow --l2 1 -o a", "--l2 goes with a model of one label"),
         ("adapt model few.arrow --unlabeled test.arrow -o a", "--unlabeled goes with a model of one label"),

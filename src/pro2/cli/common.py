@@ -1,20 +1,19 @@
-"""What the commands share: opening tables and models, finding labelled rows, printing results."""
+"""What the commands share: opening tables and models, finding labelled rows, showing progress and results."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
 import json
-import math
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-
-from pro2.cli.progress import status, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
     LabelledRows = tuple[EmbeddingTable, np.ndarray, EmbeddingTable]
 
+LOG_INTERVAL = 60.0  # seconds; a log gets a line per tenth of the work, and one a minute if that is longer
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 ONE_LABEL = "a model of one label; this one has several, in columns of 0 and 1"
 
 
@@ -38,7 +39,7 @@ def open_table(
         raise FileNotFoundError(f"no embedding table at {path}; {closest_name(path)}")
     if path.is_dir() and not is_saved_dataset(path):
         raise ValueError(f"{path} is a folder, not an embedding table; `pro2 embed {path}` makes one of its images")
-    if path.is_file() and is_model_file(path):
+    if is_model_file(path):
         raise ValueError(f"{path} is a model file where a table of embeddings is expected")
     table = EmbeddingTable.open(path, embedding)
     selected = table if where is None else table.where(where)
@@ -75,10 +76,8 @@ def load_estimator(path: Path, method: str, command: str, multilabel: bool = Fal
             "one classifier; use it from Python: pro2.load(...).predict(X, target=...)"
         )
     if hasattr(estimator, "labels_") and not multilabel:
-        raise ValueError(
-            f"{path} has {len(estimator.labels_)} labels, and `pro2 {command}` works on one: fit a model with --label "
-            f"{estimator.labels_.tolist()[0]}"
-        )
+        n, first = len(estimator.labels_), estimator.labels_.tolist()[0]
+        raise ValueError(f"{path} has {n} labels, and `pro2 {command}` works on one: fit a model with --label {first}")
     return estimator
 
 
@@ -238,6 +237,11 @@ def number(text: str) -> Any:
     return text
 
 
+def visible(text: str) -> str:
+    """Control characters of labels, ids and file names as escapes: they must not reach the terminal."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
 def make_table(header: Sequence[str], rows: Iterable[Sequence[object]], n_text: int = 1) -> Table:
     """A table for the terminal: `n_text` columns of text on the left, numbers to the right."""
     from rich.table import Table
@@ -255,8 +259,11 @@ def make_table(header: Sequence[str], rows: Iterable[Sequence[object]], n_text: 
 def print_result(value: dict[str, Any], parts: Sequence[str | Table], as_json: bool) -> None:
     """The result on stdout: one JSON object, or lines and tables for people; control characters appear as escapes."""
     if as_json:
-        text = json.dumps(_to_json(value), ensure_ascii=False, allow_nan=False)
-        typer.echo("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text))
+        import msgspec
+
+        # arrays become lists, paths text, and a number that could not be measured (NaN) null
+        text = msgspec.json.encode(value, enc_hook=lambda item: item.tolist() if hasattr(item, "tolist") else str(item))
+        typer.echo("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text.decode()))
         return
     from rich.console import Console
 
@@ -271,13 +278,55 @@ def print_result(value: dict[str, Any], parts: Sequence[str | Table], as_json: b
         typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def _to_json(value: Any) -> Any:
-    """Arrays as lists and paths as text; JSON has no NaN, so a number that could not be measured is null."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, dict):
-        return {str(key): _to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+class Progress:
+    """How much of a command is done, on standard error: a live bar on a terminal, a few lines in a log, or nothing.
+
+    >>> with Progress("images") as progress:
+    ...     progress.update(32, 1000)
+    """
+
+    def __init__(self, unit: str, quiet: bool = False) -> None:
+        self.unit, self.quiet = unit, quiet
+        self.done, self.total = 0, 0
+        self._tenth, self._logged = -1, 0.0  # of the last line in a log
+
+    def __enter__(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        # labels and file names may look like markup, so the note is plain text
+        columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False)
+        terminal = sys.stderr.isatty() and not self.quiet
+        self._bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not terminal)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.stop()
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` units are finished, and a note."""
+        if not self._bar.tasks:  # time is counted from here: what the first call reports may be of an earlier run
+            self._bar.add_task("", total=total, completed=done)
+        self.done, self.total = done, total
+        text = ", ".join(filter(None, [self.unit, visible(note)]))
+        task = self._bar.tasks[0]
+        self._bar.update(task.id, completed=done, total=total, description=text)
+        tenth = done * 10 // total if total else 10
+        due = tenth > self._tenth or time.monotonic() - self._logged >= LOG_INTERVAL
+        if due and not self.quiet and self._bar.disable:
+            self._tenth, self._logged = tenth, time.monotonic()
+            left = f", {task.time_remaining:.0f} s left" if task.time_remaining else ""
+            print(f"{done}/{total} {text}{left}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show on a terminal what is being done; logs and pipes get nothing."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    with console.status(Text(visible(text))) if console.is_terminal else contextlib.nullcontext():
+        yield

@@ -6,12 +6,11 @@ import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from pro2.cli import options
-from pro2.cli.common import print_result
+from pro2.cli.common import Progress, print_result
 from pro2.cli.options import complete_backbones, complete_datasets
-from pro2.cli.progress import Progress
 
 if TYPE_CHECKING:
     from pro2.embed.sources import Rows
@@ -29,29 +28,29 @@ BACKBONE = "runtime:model@layer or a short name (see --list). Default: efficient
 
 
 def embed(
-    rows: Annotated[Path | None, typer.Argument(help=ROWS)] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")] = Path("table.arrow"),
+    rows: Annotated[Path | None, Argument(help=ROWS)] = None,
+    out: Annotated[Path, Option("--out", "-o", help="The table to write.")] = Path("table.arrow"),
     backbone: Annotated[
-        str | None, typer.Option("--backbone", "-b", help=BACKBONE, autocompletion=complete_backbones)
+        str | None, Option("--backbone", "-b", help=BACKBONE, autocompletion=complete_backbones)
     ] = None,
-    text: Annotated[str | None, typer.Option(help="Embed the texts in this column of a list, not images.")] = None,
+    text: Annotated[str | None, Option(help="Embed the texts in this column of a list, not images.")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="A data set of the package, with --root.", autocompletion=complete_datasets)
+        str | None, Option(help="A data set of the package, with --root.", autocompletion=complete_datasets)
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the data set, or of a list's paths.")] = None,
-    path_column: Annotated[str | None, typer.Option(help="The list's column with paths.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    runtime: Annotated[Runtime, typer.Option(help="What computes on a CPU.")] = Runtime.auto,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows per call of the network.")] = None,
-    dtype: Annotated[DType, typer.Option(help="How embeddings are stored.")] = DType.float32,
-    engine: Annotated[Engine, typer.Option(help="This process, or a Ray cluster.")] = Engine.local,
-    ray_address: Annotated[str | None, typer.Option(help="Cluster to join; by default one is started here.")] = None,
-    ray_workers: Annotated[int | None, typer.Option(help="Models to run at once on the cluster.")] = None,
-    on_error: Annotated[OnError, typer.Option(help="Stop at a bad image or empty text, or skip it.")] = OnError.stop,
-    max_pixels: Annotated[int | None, typer.Option(help="Refuse larger images before decoding them.")] = None,
-    follow_links: Annotated[bool, typer.Option(help="Accept symbolic links that lead out of the root.")] = False,
-    force: Annotated[bool, typer.Option(help="Replace the table.")] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="List the short backbone names and stop.")] = False,
+    root: Annotated[Path | None, Option(help="Folder of the data set, or of a list's paths.")] = None,
+    path_column: Annotated[str | None, Option(help="The list's column with paths.")] = None,
+    device: Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    runtime: Annotated[Runtime, Option(help="What computes on a CPU.")] = Runtime.auto,
+    batch_size: Annotated[int | None, Option(min=1, help="Rows per call of the network.")] = None,
+    dtype: Annotated[DType, Option(help="How embeddings are stored.")] = DType.float32,
+    engine: Annotated[Engine, Option(help="This process, or a Ray cluster.")] = Engine.local,
+    ray_address: Annotated[str | None, Option(help="Cluster to join; by default one is started here.")] = None,
+    ray_workers: Annotated[int | None, Option(help="Models to run at once on the cluster.")] = None,
+    on_error: Annotated[OnError, Option(help="Stop at a bad image or empty text, or skip it.")] = OnError.stop,
+    max_pixels: Annotated[int | None, Option(help="Refuse larger images before decoding them.")] = None,
+    follow_links: Annotated[bool, Option(help="Accept symbolic links that lead out of the root.")] = False,
+    force: Annotated[bool, Option(help="Replace the table.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the short backbone names and stop.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Turn images or texts into an embedding table, once.

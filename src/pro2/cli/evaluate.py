@@ -8,11 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from pro2.cli import common, options
-from pro2.cli.common import check_out, labelled_rows, load_estimator, make_table, print_result, rows_for
-from pro2.cli.progress import Progress, status
+from pro2.cli.common import Progress, check_out, labelled_rows, load_estimator, make_table, print_result, status
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
 BATCH = 8192
 LONGEST = 15  # of many classes, groups or kinds of mistake, how many are shown
 MATRIX = 12  # classes whose confusion matrix fits on a terminal
-DETAILS = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
 MEASURES = {
     "accuracy": ("accuracy", ".1%"), "balanced_accuracy": ("balanced accuracy", ".1%"),
     "ece": ("calibration error (ECE)", ".3f"), "log_loss": ("log-loss", ".3f"),
 }  # fmt: skip
+# columns of the file that --out names, for one label and for several
+DETAILS = ["what", "name", "predicted", "rows", "accuracy", "low", "high", "source_head_accuracy"]
 LABEL_DETAILS = [
     "label", "rows", "yes", "average_precision", "low", "high", "accuracy", "source_head_average_precision",
 ]  # fmt: skip
@@ -36,8 +36,8 @@ LABEL_DETAILS = [
 def predict(
     adapted: options.AdaptedFile,
     table: options.TableFile,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
-    proba: Annotated[bool, typer.Option("--proba", help="Add a column of probabilities per class or label.")] = False,
+    out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
+    proba: Annotated[bool, Option("--proba", help="Add a column of probabilities per class or label.")] = False,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -57,7 +57,7 @@ def predict(
     from pro2.tables.csv_files import write_rows
 
     classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
-    rows = rows_for(classifier, table, where, embedding, verify, force)
+    rows = common.rows_for(classifier, table, where, embedding, verify, force)
     names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
     counts = Counter({str(name): 0 for name in names.tolist()})
 
@@ -114,15 +114,13 @@ def evaluate(
     table: options.TableFile,
     label: options.SomeLabel = None,
     labels: options.Labels = None,
-    source: Annotated[Path | None, typer.Option(help="Model that ADAPTED was made from, to compare with.")] = None,
+    source: Annotated[Path | None, Option(help="Model that ADAPTED was made from, to compare with.")] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
+        list[str] | None, Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
     ] = None,
     where: options.Where = None,
-    confidence: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write all groups, classes and confusions, .csv.")
-    ] = None,
+    confidence: Annotated[float, Option(help="Level of the confidence intervals.")] = 0.95,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write all groups, classes and confusions, .csv.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
     spreadsheet: options.Spreadsheet = True,
@@ -150,8 +148,8 @@ def evaluate(
         common.refuse({"--labels": labels, "--group": group}, common.ONE_LABEL)
     elif label is None and not labels:
         raise ValueError("give --label COLUMN, or --labels FILE with columns id and label")
-    before = None if source is None else _source_model(source, classifier)
-    whole = rows_for(classifier, table, where, embedding, verify, force)
+    models = [classifier] if source is None else [classifier, _source_model(source, classifier)]
+    whole = common.rows_for(classifier, table, where, embedding, verify, force)
     rows, y, unlabelled = labelled_rows(whole, table, label, labels, classifier)
     groups = _groups(rows, group) if group else None
 
@@ -166,17 +164,16 @@ def evaluate(
         return measure_classes(y, proba, model.classes_, groups, confidence=confidence)
 
     with status(f"evaluating {len(rows)} rows"):
-        result = measure(classifier)
-        head = None if before is None else measure(before)
-    records = _label_details(result, head) if several else _details(result, head)
+        result, *before = map(measure, models)
+    header, records = (LABEL_DETAILS, _label_details) if several else (DETAILS, _details)
+    details = records(result, before)
     if out is not None:
-        header = LABEL_DETAILS if several else DETAILS
-        atomic_write(out, lambda file: write_rows(file, header, records, spreadsheet), force)
+        atomic_write(out, lambda file: write_rows(file, header, details, spreadsheet), force)
     value = {"rows": len(rows), "unlabeled": len(unlabelled), **result.to_dict()}
-    value |= {"source_head": None if head is None else head.to_dict(), "out": out}
+    value |= {"source_head": before[0].to_dict() if before else None, "out": out}
     notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     notes += [f"{len(rows)} rows, {confidence:.0%} confidence intervals", ""]
-    tables = _label_tables(result, head) if several else _tables(result, head, records, out)
+    tables = _label_tables(result, before) if several else _tables(result, before, details, out)
     print_result(value, [*notes, *tables], as_json)
 
 
@@ -203,14 +200,13 @@ def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
     return objects([", ".join(row) for row in zip(*texts)])
 
 
-def _details(result: Any, head: Any) -> list[tuple[Any, ...]]:
-    """One record for each group, class and kind of mistake, in the columns of DETAILS."""
+def _details(result: Any, before: list[Any]) -> list[tuple[Any, ...]]:
+    """One record for each group, class and kind of mistake, in the columns of DETAILS; `before` is the source head."""
     records: list[tuple[Any, ...]] = []
     for kind in ("group", "class"):
-        source = None if head is None else getattr(head, f"{kind}_accuracy")
         for name, accuracy in getattr(result, f"{kind}_accuracy").items():
-            before = None if source is None else source[name].value
-            records.append((kind, name, None, accuracy.n, accuracy.value, accuracy.low, accuracy.high, before))
+            source = [getattr(head, f"{kind}_accuracy")[name].value for head in before] or [None]
+            records.append((kind, name, None, accuracy.n, accuracy.value, accuracy.low, accuracy.high, *source))
     names = [str(name) for name in result.classes]
     for true, row in zip(names, result.confusion):
         wrong = [(predicted, n) for predicted, n in zip(names, row) if n and predicted != true]
@@ -218,76 +214,60 @@ def _details(result: Any, head: Any) -> list[tuple[Any, ...]]:
     return records
 
 
-def _label_details(result: Any, head: Any) -> list[tuple[Any, ...]]:
+def _label_details(result: Any, before: list[Any]) -> list[tuple[Any, ...]]:
     """One record for each of several labels, in the columns of LABEL_DETAILS."""
     records = []
     for name, score in result.labels.items():
+        scores = [score, *(head.labels[name] for head in before)]
         precision, accuracy = score.average_precision, score.accuracy
-        source = None if head is None else head.labels[name].average_precision
         interval = (None,) * 3 if precision is None else (precision.value, precision.low, precision.high)
-        values = [None if measured is None else measured.value for measured in (accuracy, source)]
-        records.append((name, score.n, score.n_yes, *interval, *values))
+        source = [each.average_precision and each.average_precision.value for each in scores[1:]] or [None]
+        records.append((name, score.n, score.n_yes, *interval, accuracy and accuracy.value, *source))
     return records
 
 
-def _tables(result: Any, head: Any, records: list[tuple[Any, ...]], out: Path | None) -> list[str | Table]:
+def _tables(result: Any, before: list[Any], records: list[tuple[Any, ...]], out: Path | None) -> list[str | Table]:
     """Figures of all rows, of groups and classes, and the confusions; those of the source head, too, if there are."""
-    both = [result] if head is None else [result, head]
     figures = [
-        [title, *(_interval(getattr(measured, name), form) for measured in both)]
+        [title, *(_interval(getattr(measured, name), form) for measured in (result, *before))]
         for name, (title, form) in MEASURES.items()
     ]
     if result.worst_group is not None:
         worst = result.group_accuracy[result.worst_group]
         figures.append([f"worst group, {result.worst_group}", _interval(worst, ".1%")])
-    parts: list[str | Table] = [make_table(["", "value"] if head is None else ["", "adapted", "source head"], figures)]
+    parts: list[str | Table] = [make_table(["", "adapted", "source head"] if before else ["", "value"], figures)]
     for kind, plural in (("group", "groups"), ("class", "classes")):
-        by_name, *before = (getattr(measured, f"{kind}_accuracy") or {} for measured in both)
-        names = list(by_name)
-        parts += [""] if names else []
-        if len(names) > LONGEST:
-            names = sorted(names, key=lambda name: (by_name[name].value, -by_name[name].n))[:LONGEST]
+        found = [record[1:] for record in records if record[0] == kind]
+        parts += [""] if found else []
+        if len(found) > LONGEST:
+            found = sorted(found, key=lambda record: (record[3], -record[2]))[:LONGEST]
             where = f"in {out}" if out else "with --out FILE.csv or --json"
             parts.append(f"the {LONGEST} worst {plural}; all of them {where}")
         rows = [
-            [
-                name,
-                _interval(by_name[name], ".1%"),
-                by_name[name].n,
-                *(f"{source[name].value:.1%}" for source in before),
-            ]
-            for name in names
+            [name, f"{value:.1%} [{low:.1%}, {high:.1%}]", n, *(f"{source:.1%}" for _ in before)]
+            for name, _, n, value, low, high, source in found
         ]
-        parts += [make_table([kind, "accuracy", "rows", "source head"][: 2 + len(both)], rows)] if rows else []
+        parts += [make_table([kind, "accuracy", "rows", *["source head" for _ in before]], rows)] if rows else []
     names = [str(name) for name in result.classes]
     if len(names) <= MATRIX:
         matrix = [[name, *counts] for name, counts in zip(names, result.confusion)]
         return [*parts, "", make_table(["true class / predicted", *names], matrix)]
-    mistakes = sorted((record for record in records if record[0] == "mistake"), key=lambda record: -record[3])
-    title = f"most frequent of {len(mistakes)} kinds of mistake"
-    top = [record[1:4] for record in mistakes[:LONGEST]]  # nobody can read a matrix of 200 classes
-    return [*parts, "", title, make_table(["true class", "predicted", "rows"], top, n_text=2)]
+    mistakes = sorted((record[1:4] for record in records if record[0] == "mistake"), key=lambda record: -record[2])
+    title = f"most frequent of {len(mistakes)} kinds of mistake"  # nobody can read a matrix of 200 classes
+    return [*parts, "", title, make_table(["true class", "predicted", "rows"], mistakes[:LONGEST], n_text=2)]
 
 
-def _label_tables(result: Any, head: Any) -> list[str | Table]:
+def _label_tables(result: Any, before: list[Any]) -> list[str | Table]:
     """Mean average precision and a row for each label; that of the source head, too, if there is one."""
-    means = [_interval(measured.mean_average_precision, ".3f") for measured in (result, head) if measured is not None]
+    means = [_interval(measured.mean_average_precision, ".3f") for measured in (result, *before)]
     rows = []
     for name, score in result.labels.items():
         if score.n:
-            before = None if head is None else head.labels[name].average_precision
-            cells = [
-                name,
-                _interval(score.average_precision, ".3f"),
-                f"{score.accuracy.value:.1%}",
-                score.n_yes,
-                score.n,
-            ]
-            rows.append([*cells, "" if before is None else f"{before.value:.3f}"])
-    n_columns = 5 if head is None else 6
-    header = ["label", "average precision", "accuracy", "yes", "rows", "source head"][:n_columns]
-    line = ", source heads ".join([f"mean average precision  {means[0]}", *means[1:]])
-    return [line, "", make_table(header, [row[:n_columns] for row in rows])]
+            precision, accuracy = _interval(score.average_precision, ".3f"), f"{score.accuracy.value:.1%}"
+            source = [_interval(head.labels[name].average_precision, ".3f").split(" [")[0] for head in before]
+            rows.append([name, precision, accuracy, score.n_yes, score.n, *source])
+    header = ["label", "average precision", "accuracy", "yes", "rows", *["source head" for _ in before]]
+    return [", source heads ".join([f"mean average precision  {means[0]}", *means[1:]]), "", make_table(header, rows)]
 
 
 def _interval(measured: Any, form: str) -> str:
@@ -302,7 +282,7 @@ def diagnose(
     target: options.TableFile,
     label: options.Label,
     where: options.Where = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
+    figure: Annotated[Path | None, Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
     force: options.Force = False,
@@ -319,15 +299,15 @@ def diagnose(
     from pro2.estimators import diagnosis
 
     fitted = load_estimator(model, "adapt", "diagnose")
-    table = rows_for(fitted, target, where, embedding, verify, force)
+    table = common.rows_for(fitted, target, where, embedding, verify, force)
     rows, y, unlabelled = labelled_rows(table, target, label, model=fitted)
     with status(f"diagnosing {len(rows)} rows"):
         result = diagnosis.diagnose(fitted, rows.embeddings, y)
         if figure is not None:
             diagnosis.plot_diagnosis(result, figure, force)
+    lines: list[Any] = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     counts = ", ".join(f"{name} {n}" for name, n in result.n_labels.items())
-    lines = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
-    lines += [f"{len(rows)} labels: {counts}", *result.differences, f"features needed: {result.features_needed}"]
+    lines += [f"{len(rows)} labels: {counts}", *result.differences, f"features needed: {result.features_needed}", ""]
     accuracies = {"source head": result.source_accuracy, "adapted, on held-out rows": result.loo_accuracy}
     heads = [[name, _interval(accuracy, ".1%")] for name, accuracy in accuracies.items() if accuracy is not None]
     curve: list[list[object]] = [
@@ -335,11 +315,6 @@ def diagnose(
         for n, accuracy, error in zip(result.n_shots, result.accuracy, result.stderr)
     ]
     curve += [[n, _interval(accuracy, ".1%"), "extrapolated"] for n, accuracy in result.expected.items()]
-    tables: list[Any] = [
-        make_table(["", "accuracy"], heads),
-        "",
-        make_table(["labels per class", "accuracy", ""], curve),
-    ]
-    notes = ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
-    value = {"figure": figure, "unlabeled": len(unlabelled), **result.to_dict()}
-    print_result(value, [*lines, "", *tables, *notes], as_json)
+    lines += [make_table(["", "accuracy"], heads), "", make_table(["labels per class", "accuracy", ""], curve)]
+    lines += ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
+    print_result({"figure": figure, "unlabeled": len(unlabelled), **result.to_dict()}, lines, as_json)

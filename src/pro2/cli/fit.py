@@ -7,11 +7,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from pro2.cli import common, options
-from pro2.cli.common import check_out, count, labelled_rows, load_estimator, print_result, rows_for, table_metadata
-from pro2.cli.progress import status
+from pro2.cli.common import check_out, labelled_rows, load_estimator, print_result, rows_for, status, table_metadata
 
 if TYPE_CHECKING:
     from pro2.estimators import ProjectAndProbe
@@ -28,26 +27,22 @@ Sampling = enum.StrEnum("Sampling", ["auto", "by_class", "random", "suggested"])
 
 def fit(
     out: options.Out,
-    source: Annotated[list[Path] | None, typer.Argument(help="Table with labels; or files of moments.")] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", "-y", help="Label column; or several of 0 and 1: a,b,c.")
-    ] = None,
-    moments: Annotated[bool, typer.Option("--moments", help="SOURCE are files of SourceMoments, to be added.")] = False,
-    head: Annotated[Path | None, typer.Option(help="Linear layer to start from, .safetensors.")] = None,
-    unlabeled: Annotated[Path | None, typer.Option(help="Table without labels, for --head or --classes.")] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Names of the classes, e.g. cat,dog; in the order of --head.")
-    ] = None,
+    source: Annotated[list[Path] | None, Argument(help="Table with labels; or files of moments.")] = None,
+    label: Annotated[str | None, Option("--label", "-y", help="Label column; or several of 0 and 1: a,b,c.")] = None,
+    moments: Annotated[bool, Option("--moments", help="SOURCE are files of SourceMoments, to be added.")] = False,
+    head: Annotated[Path | None, Option(help="Linear layer to start from, .safetensors.")] = None,
+    unlabeled: Annotated[Path | None, Option(help="Table without labels, for --head or --classes.")] = None,
+    classes: Annotated[str | None, Option(help="Names of the classes, e.g. cat,dog; in the order of --head.")] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    n_components: Annotated[int | None, typer.Option(help="Ranked features to learn; by default enough.")] = None,
-    solver: Annotated[Solver, typer.Option(help="Closed form, logistic loss, or the paper's AdamW.")] = Solver.krylov,
-    ridge: Annotated[float | None, typer.Option(help="Regularisation of the source problem.")] = None,
-    scale: Annotated[Scale, typer.Option(help="Scaling of the embeddings.")] = Scale.auto,
-    l2: Annotated[str, typer.Option(help="Penalty of the paper's probe: a number, auto or loo.")] = "auto",
-    n_features: Annotated[str, typer.Option(help="Features of the paper's probe: a number, auto or loo.")] = "auto",
-    random_state: Annotated[int | None, typer.Option(help="Seed of --solver adamw.")] = None,
+    n_components: Annotated[int | None, Option(help="Ranked features to learn; by default enough.")] = None,
+    solver: Annotated[Solver, Option(help="Closed form, logistic loss, or the paper's AdamW.")] = Solver.krylov,
+    ridge: Annotated[float, Option(help="Regularisation of the source problem.")] = 0.3,
+    scale: Annotated[Scale, Option(help="Scaling of the embeddings.")] = Scale.auto,
+    l2: Annotated[str, Option(help="Penalty of the paper's probe: a number, auto or loo.")] = "auto",
+    n_features: Annotated[str, Option(help="Features of the paper's probe: a number, auto or loo.")] = "auto",
+    random_state: Annotated[int | None, Option(help="Seed of --solver adamw.")] = None,
     force: options.Replace = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -65,26 +60,37 @@ def fit(
       pro2 fit --head layer.safetensors --unlabeled pool.arrow --out model.safetensors
     """
     check_out(out, force)
-    files = source or []
-    _check_start(files, label, moments, head, unlabeled, classes, where)
     params = {
         "n_components": n_components,
         "solver": solver.value,
+        "ridge": ridge,
         "scale": None if scale is Scale.none else scale.value,
         "l2": common.number(l2),
         "n_features": common.number(n_features),
         "random_state": random_state,
-    } | ({} if ridge is None else {"ridge": ridge})
+    }
+    files = source or []
     if moments:
+        if not files or label or head or unlabeled or classes or where:
+            raise ValueError("--moments goes with files of moments alone: they hold the labels and have no rows")
         model, origin, provenance, result = _from_moments(files, params)
     elif unlabeled is not None:
+        if files or label:
+            raise ValueError("--unlabeled replaces SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
+        if head is None and classes is None:
+            raise ValueError("--unlabeled needs --head LAYER, or --classes A,B to start without any source")
         table = common.open_table(unlabeled, where, embedding, verify)
         names = None if classes is None else [name.strip() for name in classes.split(",")]
         model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, names, params)
     else:
+        common.refuse({"--head": head, "--classes": classes}, "--unlabeled TABLE, and not with labelled rows")
+        if len(files) > 1:
+            raise ValueError(f"SOURCE is one table, got {len(files)}; to add up files of moments pass --moments")
+        if not files or label is None:
+            alternatives = "--moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
+            raise ValueError(f"give SOURCE with --label COLUMN, or {alternatives}")
         table = common.open_table(files[0], where, embedding, verify)
-        columns = common.label_columns(table, str(label))
-        model, origin, provenance, result = _from_rows(files[0], table, columns, where, params)
+        model, origin, provenance, result = _from_rows(files[0], table, label, where, params)
     model.save(out, force=force, provenance=provenance)
     result |= {"out": out, "source_kind": getattr(model, "source_kind_", "source rows"), "width": model.n_features_in_}
     lines = [f"{out}: learned from {origin} of width {model.n_features_in_}"]
@@ -101,60 +107,32 @@ def fit(
     print_result(result, lines, as_json)
 
 
-def _check_start(
-    files: list[Path], label: str | None, moments: bool, head: Path | None, unlabeled: Path | None,
-    classes: str | None, where: str | None,
-) -> None:  # fmt: skip
-    """Refuse flags that do not go together."""
-    if moments:
-        if not files or label or head or unlabeled or classes or where:
-            raise ValueError("--moments goes with files of moments alone: they hold the labels and have no rows")
-    elif unlabeled is not None:
-        if files or label:
-            raise ValueError("--unlabeled replaces SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
-        if head is None and classes is None:
-            raise ValueError("--unlabeled needs --head LAYER, or --classes A,B to start without any source")
-    elif head is not None or classes is not None:
-        raise ValueError("--head and --classes go with --unlabeled TABLE, and not with labelled rows")
-    elif len(files) > 1:
-        raise ValueError(f"SOURCE is one table, got {len(files)}; to add up files of moments pass --moments")
-    elif not files or label is None:
-        alternatives = "--moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
-        raise ValueError(f"give SOURCE with --label COLUMN, or {alternatives}")
-
-
-def _from_rows(
-    path: Path, whole: EmbeddingTable, columns: list[str], where: str | None, params: dict[str, Any]
-) -> Fitted:
-    import numpy as np
-
+def _from_rows(path: Path, whole: EmbeddingTable, label: str, where: str | None, params: dict[str, Any]) -> Fitted:
     from pro2.estimators import ProjectAndProbe
     from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 
-    label, several = ",".join(columns), len(columns) > 1
-    table, y, unlabelled = (
-        common.multilabel_rows(whole, path, columns, columns) if several else labelled_rows(whole, path, label)
-    )
-    provenance = {"source": table_metadata(table, path, label, where)}
+    columns = common.label_columns(whole, label)
+    if len(columns) == 1:
+        table, y, unlabelled = labelled_rows(whole, path, columns[0])
+    else:
+        table, y, unlabelled = common.multilabel_rows(whole, path, columns, columns)
     result: dict[str, Any] = {"rows": len(table), "unlabeled": len(unlabelled)}
     with status(f"learning from {len(table)} rows"):
-        if several:
-            defaults = ProjectAndProbe().get_params(deep=False)
-            given = [name for name, value in params.items() if value != defaults[name]]
-            if given:
-                raise ValueError(f"--{given[0].replace('_', '-')} goes with one label; several use averaged Pro2")
-            for name, values in zip(columns, y.T):
-                if len(np.unique(values[~np.isnan(values)])) < 2:
-                    raise ValueError(f"column {name!r} of {path} has one value only: a label needs rows with 0 and 1")
-            model: Any = MultiLabelProjectAndProbe().fit(table.embeddings, y, labels=columns)
-            result |= {"labels": columns, "yes": dict(zip(columns, np.nansum(y, axis=0).astype(int).tolist()))}
-        else:
-            model = ProjectAndProbe(**params)
-            result |= {"label": label}
+        if len(columns) == 1:
+            model: Any = ProjectAndProbe(**params)
+            result["label"] = columns[0]
             if len(table) * table.width * table.dtype.itemsize > STREAMED and model.solver == "krylov":
                 _fit_in_batches(model, table, y)
             else:
                 model.fit(table.embeddings, y)
+        else:
+            defaults = ProjectAndProbe().get_params(deep=False)
+            given = [name for name, value in params.items() if value != defaults[name]]
+            if given:
+                raise ValueError(f"--{given[0].replace('_', '-')} goes with one label; several use averaged Pro2")
+            model = MultiLabelProjectAndProbe().fit(table.embeddings, y, labels=columns)
+            result |= {"labels": columns, "yes": dict(zip(columns, (y == 1).sum(axis=0).tolist()))}
+    provenance = {"source": table_metadata(table, path, ",".join(columns), where)}
     return model, f"{len(table)} rows", provenance, result
 
 
@@ -225,23 +203,21 @@ def _from_unlabeled(
 def adapt(
     model: options.ModelFile,
     out: options.Out,
-    target: Annotated[Path | None, typer.Argument(help="Table of target rows; a few labels are enough.")] = None,
+    target: Annotated[Path | None, Argument(help="Table of target rows; a few labels are enough.")] = None,
     label: options.SomeLabel = None,
     labels: options.Labels = None,
     where: options.Where = None,
-    unlabeled: Annotated[Path | None, typer.Option(help="Table of target rows without labels.")] = None,
-    validation: Annotated[
-        Path | None, typer.Option(help="Table of labelled rows that choose the paper's probe.")
-    ] = None,
+    unlabeled: Annotated[Path | None, Option(help="Table of target rows without labels.")] = None,
+    validation: Annotated[Path | None, Option(help="Table of labelled rows that choose the paper's probe.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    l2: Annotated[str | None, typer.Option(help="Instead of the model's: a number, auto or loo.")] = None,
-    n_features: Annotated[str | None, typer.Option(help="Instead of the model's: a number, auto or loo.")] = None,
-    label_sampling: Annotated[Sampling | None, typer.Option(help="How the labelled rows were drawn.")] = None,
+    l2: Annotated[str | None, Option(help="Instead of the model's: a number, auto or loo.")] = None,
+    n_features: Annotated[str | None, Option(help="Instead of the model's: a number, auto or loo.")] = None,
+    label_sampling: Annotated[Sampling | None, Option(help="How the labelled rows were drawn.")] = None,
     class_shares: Annotated[
-        str | None, typer.Option(help="Known shares of the classes in the target, such as cat=0.7,dog=0.3.")
+        str | None, Option(help="Known shares of the classes in the target, such as cat=0.7,dog=0.3.")
     ] = None,
-    new_classes: Annotated[bool, typer.Option("--new-classes", help="Accept classes that the source lacks.")] = False,
+    new_classes: Annotated[bool, Option("--new-classes", help="Accept classes that the source lacks.")] = False,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -271,22 +247,22 @@ def adapt(
     elif (target is None) == has_labels or (target is None and unlabeled is None):
         raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
     elif not has_labels:
-        common.refuse(about_classes, "labels: give TARGET with --label COLUMN or --labels FILE")
-    changes = {"label_sampling": label_sampling and label_sampling.value}
-    changes |= {"l2": l2 and common.number(l2), "n_features": n_features and common.number(n_features)}
-    fitted.set_params(**{name: value for name, value in changes.items() if value is not None})
+        common.refuse(
+            {**about_classes, "--validation": validation}, "labels: give TARGET with --label COLUMN or --labels FILE"
+        )
+    if label_sampling is not None:
+        fitted.set_params(label_sampling=label_sampling.value)
+    probe = {"l2": l2, "n_features": n_features}
+    fitted.set_params(**{name: common.number(value) for name, value in probe.items() if value is not None})
 
-    def rows(path: Path, where: str | None = None) -> EmbeddingTable:
-        return rows_for(fitted, path, where, embedding, verify, force)
-
-    X, y, provenance, n_left_out = None, None, dict(fitted.provenance), 0
+    y, provenance, n_left_out = None, dict(fitted.provenance), 0
     extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}
     if class_shares is not None:
         extra["class_shares"] = _class_shares(class_shares, fitted.classes_)
     pools: list[EmbeddingTable] = []
     if target is not None:
-        labelled, y, unlabelled = labelled_rows(rows(target, where), target, label, labels, fitted)
-        X = labelled.embeddings
+        table = rows_for(fitted, target, where, embedding, verify, force)
+        labelled, y, unlabelled = labelled_rows(table, target, label, labels, fitted)
         provenance["target"] = table_metadata(labelled, target, label, where, labels)
         # only averaged Pro2 uses rows without a label: the paper's probe does not, nor a choice by a validation set
         if not several and fitted.l2 == fitted.n_features == "auto" and validation is None:
@@ -294,16 +270,17 @@ def adapt(
         else:
             n_left_out = len(unlabelled)
     if unlabeled is not None:
-        pools.append(rows(unlabeled))
+        pools.append(rows_for(fitted, unlabeled, None, embedding, verify, force))
         provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
     if any(map(len, pools)):
         extra["X_unlabeled"] = np.concatenate([pool.embeddings for pool in pools])
     if validation is not None:
-        held_out, y_val, _ = labelled_rows(rows(validation), validation, label or "label", None, fitted)
+        table = rows_for(fitted, validation, None, embedding, verify, force)
+        held_out, y_val, _ = labelled_rows(table, validation, label or "label", None, fitted)
         extra |= {"X_val": held_out.embeddings, "y_val": y_val}
         provenance["validation"] = table_metadata(held_out, validation, label)
     with status("adapting"):
-        adapted = fitted.adapt_unlabeled(extra["X_unlabeled"]) if y is None else fitted.adapt(X, y, **extra)
+        adapted = fitted.adapt_unlabeled(**extra) if y is None else fitted.adapt(labelled.embeddings, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
     _print_adapted(adapted, y, sum(map(len, pools)), n_left_out, out, as_json)
 
@@ -324,8 +301,8 @@ def _print_adapted(adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, out:
         counts = dict(zip(map(str, adapted.labels_.tolist()), (y == y).sum(axis=0).tolist()))  # NaN is no label
     else:
         counts = {str(name): 0 if y is None else y.tolist().count(name) for name in adapted.classes_.tolist()}
-    used = [] if y is None else [count(len(y), "label" if y.ndim == 1 else "labelled row")]
-    used += [f"{count(n_unlabeled, 'row')} without a label"] if n_unlabeled else []
+    used = [] if y is None else [common.count(len(y), "label" if y.ndim == 1 else "labelled row")]
+    used += [f"{common.count(n_unlabeled, 'row')} without a label"] if n_unlabeled else []
     lines = [f"{out}: adapted with {' and '.join(used)}"]
     lines += [f"{n_left_out} rows without a label were left out"] if n_left_out else []
     missing = [name for name, n in counts.items() if n == 0]
@@ -344,13 +321,13 @@ def _print_adapted(adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, out:
 
 def suggest(
     model: options.ModelFile,
-    pool: Annotated[Path, typer.Argument(help="Table of target rows.")],
-    n: Annotated[int, typer.Option("-n", "--n", min=1, help="Number of rows to suggest.")] = 16,
-    adapted: Annotated[Path | None, typer.Option(help="Classifier adapted with the labels so far.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write ids and empty labels to this .csv.")] = None,
+    pool: Annotated[Path, Argument(help="Table of target rows.")],
+    n: Annotated[int, Option("-n", "--n", min=1, help="Number of rows to suggest.")] = 16,
+    adapted: Annotated[Path | None, Option(help="Classifier adapted with the labels so far.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write ids and empty labels to this .csv.")] = None,
     labels: options.Labels = None,
     label: options.SomeLabel = None,
-    random_state: Annotated[int, typer.Option(help="Seed; the same number suggests the same rows.")] = 0,
+    random_state: Annotated[int, Option(help="Seed; the same number suggests the same rows.")] = 0,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -394,9 +371,10 @@ def suggest(
     if out is not None:
         cells = [*copied, *((name, "") for name in ids)]
         atomic_write(out, lambda file: write_rows(file, ["id", "label"], cells, spreadsheet), force)
-        files = [word for path in [*(labels or []), out] for word in ("--labels", str(path))]
-        command = ["pro2", "adapt", str(model), str(pool), *files, "--label-sampling", "suggested"]
-        after = f", below the {count(len(copied), 'label')} of column {label!r}" if copied else ""
-        lines = [f"{out}: {count(len(ids), 'row')} to label{after}"]
+        words = [word for path in [*(labels or []), out] for word in ("--labels", str(path))]
+        words += ["--embedding", embedding] if embedding else []
+        command = ["pro2", "adapt", str(model), str(pool), *words, "--label-sampling", "suggested"]
+        after = f", below the {common.count(len(copied), 'label')} of column {label!r}" if copied else ""
+        lines = [f"{out}: {common.count(len(ids), 'row')} to label{after}"]
         lines.append(f"fill in the labels, then: {shlex.join(command)} --out FILE")
     print_result({"ids": ids, "rows": table.rows[rows], "out": out}, lines, as_json)

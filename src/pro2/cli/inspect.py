@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pro2.cli import common, options
-from pro2.cli.common import make_table, print_result
-from pro2.cli.progress import status
+from pro2.cli.common import make_table, print_result, status
 
 SHOWN = 40  # columns of a table that a terminal shows; --json has all of them
 KINDS = {
@@ -28,7 +28,7 @@ Format = enum.StrEnum("Format", ["onnx", "safetensors", "torch"])
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="Model, table, moments, export or result folder.")],
+    file: Annotated[Path, Argument(help="Model, table, moments, export or result folder.")],
     embedding: options.Embedding = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -41,9 +41,8 @@ def inspect(
     """
     with status(f"reading {file}"):
         content = _describe(file, embedding)
-    parts: list[Any] = [make_table(["", ""], [[name, _text(value)] for name, value in _summary(content)], n_text=2)]
-    columns = [[name, *kind.split(", ", 1)] for name, kind in content.get("columns", {}).items()]
-    if columns:
+    parts: list[Any] = [make_table(["", ""], _summary(content), n_text=2)]
+    if columns := [[name, *kind.split(", ", 1)] for name, kind in content.get("columns", {}).items()]:
         more = f"; with --json all {len(columns)}" if len(columns) > SHOWN else ""
         parts += ["", make_table(["column", "type", f"values (rows){more}"], columns[:SHOWN], n_text=3)]
     print_result({"file": file, **content}, parts, as_json)
@@ -91,39 +90,41 @@ def _describe_column(values: Any) -> str:
     if values.ndim == 2:
         return f"{values.dtype}, {values.shape[1]} numbers per row"
     present, mask = labelled(values)
-    kinds = {int: "integer", bool: "bool"}
     kind = str(values.dtype)
     if values.dtype.kind == "O":
-        kind = next((kinds.get(type(value), "text") for value in present.tolist()), "text")
+        kind = {int: "integer", bool: "bool"}.get(type(next(iter(present.tolist()), "")), "text")
     unique, counts = np.unique(present, return_counts=True)
-    listed = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
-    listed = listed if 0 < len(unique) <= 10 else [f"{len(unique)} different values"]
-    return ", ".join([kind, *listed, *([] if mask.all() else [f"missing ({len(mask) - int(mask.sum())})"])])
+    listed = [f"{len(unique)} different values"]
+    if 0 < len(unique) <= 10:
+        listed = [f"{str(value)[:40]} ({n})" for value, n in zip(unique.tolist(), counts.tolist())]
+    return ", ".join([kind, *listed, *([] if mask.all() else [f"missing ({np.sum(~mask)})"])])
 
 
-def _summary(content: dict[str, Any]) -> list[tuple[str, Any]]:
+def _summary(content: dict[str, Any]) -> list[tuple[str, str]]:
     """What a person wants to know, digests last and nothing twice; `--json` has the rest."""
     provenance = content.get("provenance", {})
     tables = {name: provenance[name] for name in ("source", "target", "unlabeled", "validation") if name in provenance}
     backbone = provenance if "backbone" in provenance else next(iter(tables.values()), {})
     state = "" if "intact" not in content else ", intact" if content["intact"] else ", damaged"
-    rows: list[tuple[str, Any]] = [("file", content["what"] + state), ("verdict", content.get("verdict"))]
-    rows += [(name, content[name]) for name in ("classes", "labels", "rows", "runs", "failed") if name in content]
-    rows += [] if "file" in provenance.get("source", {}) else [("source_kind", content.get("source_kind"))]
+    rows: list[tuple[str, Any]] = [("file", content["what"] + state)]
+    rows += [(name, content.get(name)) for name in ("verdict", "classes", "labels", "rows", "runs", "failed")]
+    rows += [] if "file" in provenance.get("source", {}) else [("source kind", content.get("source_kind"))]
     width, dtype = content.get("width", content.get("n_features_in")), content.get("dtype")
     embedding = [f"width {width}" if width else None, dtype, backbone.get("backbone"), backbone.get("layer")]
     rows.append(("embedding", ", ".join(filter(None, embedding))))
     for name, table in tables.items():
         label = f", labels in column {table['label']!r}" if table.get("label") else ""
         where = f", where {table['where']}" if table.get("where") else ""
-        rows.append((name, f"{table['rows']} rows of {table['file']}{label}{where}" if "file" in table else ""))
-    rows += [(name, value) for name, value in content.get("params", {}).items() if value not in (None, "auto")]
+        rows.append((name, f"{table['rows']} rows of {table['file']}{label}{where}" if "file" in table else None))
+    rows += [(name, value if value != "auto" else None) for name, value in content.get("params", {}).items()]
     rows += [("unused column", f"{name}: {why}") for name, why in content.get("unused_columns", {}).items()]
-    rows.append(("written by", f"pro2 {content['pro2_version']}" if "pro2_version" in content else ""))
-    rows.append(("digest", content.get("digest")))
-    rows += [(f"digest of {name}", table.get("digest")) for name, table in tables.items()]
+    rows.append(("written by", f"pro2 {content['pro2_version']}" if "pro2_version" in content else None))
+    rows += [
+        ("digest", content.get("digest")),
+        *((f"digest of {name}", each.get("digest")) for name, each in tables.items()),
+    ]
     rows.append(("weights digest", backbone.get("weights_digest")))
-    return [(name.replace("_", " "), value) for name, value in rows if value not in (None, "", [], {})]
+    return [(name.replace("_", " "), _text(value)) for name, value in rows if value not in (None, "", [], {})]
 
 
 def _text(value: Any) -> str:
@@ -137,8 +138,8 @@ def _text(value: Any) -> str:
 def export(
     adapted: options.AdaptedFile,
     out: options.Out,
-    format: Annotated[Format, typer.Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
-    backbone: Annotated[Path | None, typer.Option(help="With onnx: backbone graph to attach to.")] = None,
+    format: Annotated[Format, Option("--format", help="ONNX, or weight and bias of a layer.")] = Format.onnx,
+    backbone: Annotated[Path | None, Option(help="With onnx: backbone graph to attach to.")] = None,
     force: options.Replace = False,
     as_json: options.AsJson = False,
 ) -> None:

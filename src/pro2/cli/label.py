@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pro2.cli import options
-from pro2.cli.common import check_table, count, load_estimator, open_table, print_result
-from pro2.cli.progress import Progress
+from pro2.cli.common import Progress, check_table, count, load_estimator, open_table, print_result
 from pro2.extras import imported
 
 if TYPE_CHECKING:
@@ -27,28 +27,26 @@ NOT_RANDOM = "most of its labels were not drawn at random; the labelling page me
 
 
 def label(
-    pool: Annotated[Path, typer.Argument(help="Folder of images, an embedding table, or a .csv list with --text.")],
-    model: Annotated[Path | None, typer.Option("--model", "-m", help="Source model, made by `pro2 fit`.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Without a model: the classes, separated by commas.")] = None,
-    images: Annotated[Path | None, typer.Option(help="With a table: the folder of its images.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column with the text to read.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Session folder; default: POOL-labels.")] = None,
+    pool: Annotated[Path, Argument(help="Folder of images, an embedding table, or a .csv list with --text.")],
+    model: Annotated[Path | None, Option("--model", "-m", help="Source model, made by `pro2 fit`.")] = None,
+    classes: Annotated[str | None, Option(help="Without a model: the classes, separated by commas.")] = None,
+    images: Annotated[Path | None, Option(help="With a table: the folder of its images.")] = None,
+    text: Annotated[str | None, Option(help="Column with the text to read.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Session folder; default: POOL-labels.")] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
-    hide: Annotated[list[str] | None, typer.Option(metavar="<str>", help="Column not to show; repeatable.")] = None,
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", "-b", help="To embed with; default: the model's.")
-    ] = None,
-    random: Annotated[float, typer.Option(min=0, max=1, help="Share of items drawn at random, to measure on.")] = 0.25,
-    annotators: Annotated[str | None, typer.Option(help="Names of several people, separated by commas.")] = None,
-    overlap: Annotated[float, typer.Option(min=0, max=1, help="Share of items that a second person gets.")] = 0.0,
-    host: Annotated[str, typer.Option(help="Address to listen at, for people at other machines.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: any free port.")] = None,
-    token: Annotated[str | None, typer.Option(help="Secret part of the address; random by default.")] = None,
-    browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
-    match_by_id: Annotated[bool, typer.Option(help="Continue although the pool has changed.")] = False,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Accept a table of another backbone.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event instead of text.")] = False,
+    hide: Annotated[list[str] | None, Option(metavar="<str>", help="Column not to show; repeatable.")] = None,
+    backbone: Annotated[str | None, Option("--backbone", "-b", help="To embed with; default: the model's.")] = None,
+    random: Annotated[float, Option(min=0, max=1, help="Share of items drawn at random, to measure on.")] = 0.25,
+    annotators: Annotated[str | None, Option(help="Names of several people, separated by commas.")] = None,
+    overlap: Annotated[float, Option(min=0, max=1, help="Share of items that a second person gets.")] = 0.0,
+    host: Annotated[str, Option(help="Address to listen at, for people at other machines.")] = "127.0.0.1",
+    port: Annotated[int | None, Option(min=1, max=65535, help="Default: any free port.")] = None,
+    token: Annotated[str | None, Option(help="Secret part of the address; random by default.")] = None,
+    browser: Annotated[bool, Option(help="Open the page.")] = True,
+    match_by_id: Annotated[bool, Option(help="Continue although the pool has changed.")] = False,
+    force: Annotated[bool, Option("--force", "-f", help="Accept a table of another backbone.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per event instead of text.")] = False,
 ) -> None:
     """Label POOL in the browser. The model learns from every label, and the page shows how accurate it is.
 
@@ -169,7 +167,6 @@ def _print_addresses(page: Page, folder: Path, people: list[str], host: str, as_
 
     session = page.session
     n, classes, addresses = len(session.store.labels), session.classes, {name: page.url_for(name) for name in people}
-    so_far = f", {count(n, 'label')} so far" if n else ""
     if page.changes:
         typer.echo(f"changed since the last time: {page.changes}", err=True)
     if host not in LOOPBACK:
@@ -178,6 +175,7 @@ def _print_addresses(page: Page, folder: Path, people: list[str], host: str, as_
             "connection is not encrypted. Give the address only to people you trust.",
             err=True,
         )
+    so_far = f", {count(n, 'label')} so far" if n else ""
     lines = [f"{len(session.pool)} items, {len(classes)} classes{so_far}; results go to {folder}"]
     lines += [f"{name + ': ' if name else 'label at '}{url}" for name, url in addresses.items()]
     lines += ["Ctrl-C ends; every label is saved when it is given"]

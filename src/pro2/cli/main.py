@@ -6,30 +6,57 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
-import typer
+import typer.core
+from typer import Option
 
 import pro2
+from pro2.cli.common import visible
 from pro2.cli.embed import embed
 from pro2.cli.evaluate import diagnose, evaluate, predict
 from pro2.cli.fit import adapt, fit, suggest
 from pro2.cli.inspect import export, inspect
 from pro2.cli.label import label
-from pro2.cli.options import Commands, Interrupted
-from pro2.cli.progress import visible
 from pro2.cli.report import demo, report
 from pro2.cli.sweep import datasets_app, plans_app, sweep
 
+LABORATORY = "Laboratory, for papers"
 _EXPECTED = (ValueError, OSError, ImportError)  # raised on purpose, with a message for users
 _ARGUMENTS = (
-    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|"
-    "new_classes|root"
+    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|root"
 )
-_SWITCHES = ("new_classes",)  # arguments with a value whose flags have none
-_AS_PYTHON = re.compile(rf"\b({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w))")
+# arguments of the library in its messages, with or without a value; new_classes="allow" is a flag without one
+_AS_PYTHON = re.compile(rf"\b(?:new_classes='allow'|({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w)))")
 _AS_OPTION = re.compile(r"^(l2|n_features) (?=must be)")
 _AS_COLUMN = re.compile(r"^(y|y_target|y_val) (?=has|holds|mixes|contains)")  # the column of a table, no argument
-LABORATORY = "Laboratory, for papers"
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a message about what is kept."""
+
+
+class Commands(typer.core.TyperGroup):
+    """Lets the message of an interrupt reach `main`, which Typer would drop, and lists commands in two panels."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of each panel under its name, with the first sentence of each in full."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = getattr(command, "rich_help_panel", None) or "Commands"
+            panels.setdefault(panel, []).append((name, command.get_short_help_str(1000)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise Interrupted(str(stop) or "interrupted; no file was left half written") from stop
+
+
 app = typer.Typer(
     name="pro2",
     cls=Commands,
@@ -49,7 +76,7 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
     ),
 ) -> None:
@@ -68,31 +95,27 @@ def main() -> None:
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        _print_error("", visible(str(stop)) or "interrupted before the work began", "yellow")
-        sys.exit(130)
+        _print_error("", visible(str(stop)) or "interrupted before the work began", "yellow", 130)
     except Exception as error:
         if os.environ.get("PRO2_DEBUG"):
             raise
-        _print_error("error: ", one_line(error))
-        sys.exit(1)
+        _print_error("error: ", one_line(error), "", 1)
 
 
-def _print_error(prefix: str, text: str, style: str = "") -> None:
+def _print_error(prefix: str, text: str, style: str, status: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
     line = Text.assemble((prefix, "bold red"), (text, style))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    sys.exit(status)
 
 
 def one_line(error: BaseException) -> str:
     """The message of an error with flags in place of arguments; an unexpected error also names the files given."""
     text = re.sub(r"\s*\n\s*", " ", str(error).strip()) or type(error).__name__
-    if isinstance(error, MemoryError):
-        text = "not enough memory"
-    elif not isinstance(error, _EXPECTED):
-        text = f"{type(error).__name__}: {text[:300]}"
     if not isinstance(error, _EXPECTED):
+        text = "not enough memory" if isinstance(error, MemoryError) else f"{type(error).__name__}: {text[:300]}"
         files = [word for word in sys.argv[1:] if not word.startswith("-") and Path(word).exists()]
         text = f"{text} (while working on {', '.join(files) or 'no file'}; PRO2_DEBUG=1 shows where)"
     text = _AS_OPTION.sub(lambda match: f"--{match[1].replace('_', '-')} ", _AS_COLUMN.sub("the label column ", text))
@@ -100,5 +123,5 @@ def one_line(error: BaseException) -> str:
 
 
 def _as_flag(match: re.Match[str]) -> str:
-    value = None if match[1] in _SWITCHES else match[2] or match[3]
-    return f"--{match[1].replace('_', '-')}" + (f" {value}" if value else "")
+    value = match[2] or match[3]
+    return f"--{(match[1] or 'new-classes').replace('_', '-')}" + (f" {value}" if value else "")

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from pro2.cli import common, options
-from pro2.cli.common import make_table, print_result
-from pro2.cli.progress import Progress, status
+from pro2.cli.common import Progress, make_table, print_result, status
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -27,19 +26,19 @@ NEXT = (
 
 
 def report(
-    path: Annotated[Path, typer.Argument(help="Adapted classifier, or result folder of `pro2 sweep`.")],
+    path: Annotated[Path, Argument(help="Adapted classifier, or result folder of `pro2 sweep`.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Page to write, by default PATH.html, or PATH/report for a folder."),
+        Option("--out", "-o", help="Page to write, by default PATH.html, or PATH/report for a folder."),
     ] = None,
-    pool: Annotated[Path | None, typer.Option(help="Table of target rows, to show the least certain ones.")] = None,
+    pool: Annotated[Path | None, Option(help="Table of target rows, to show the least certain ones.")] = None,
     label: options.SomeLabel = None,
     labels: options.Labels = None,
-    images: Annotated[Path | None, typer.Option(help="Folder with the images of the pool's rows.")] = None,
+    images: Annotated[Path | None, Option(help="Folder with the images of the pool's rows.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    selection: Annotated[str | None, typer.Option(help="Of a folder: validation, oracle or support.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Of a folder: also write NAME.md with figures there.")] = None,
+    selection: Annotated[str | None, Option(help="Of a folder: validation, oracle or support.")] = None,
+    markdown: Annotated[Path | None, Option(help="Of a folder: also write NAME.md with figures there.")] = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -65,8 +64,8 @@ def report(
         page = write_report(path, out, selection, markdown)
         return print_result({"page": page}, [str(page)], as_json)
     common.refuse({"--selection": selection, "--markdown": markdown}, f"a result folder; {path} is none")
-    if pool is None and (label or labels or images):
-        raise ValueError("--label, --labels and --images are about the rows of --pool; give that table, too")
+    if pool is None:
+        common.refuse({"--label": label, "--labels": labels, "--images": images}, "--pool: give that table, too")
     page = path.with_suffix(".html") if out is None else out
     common.check_out(page, force, (".html", ".htm"))
     from pro2.report_page import write_report_page
@@ -100,10 +99,10 @@ def _rows(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
-    images: Annotated[bool, typer.Option("--images", help="Embed a few hundred images first (extra lite).")] = False,
-    label: Annotated[bool, typer.Option("--label", help="Label images in the browser (extras label, lite).")] = False,
-    browser: Annotated[bool, typer.Option(help="With --label: open the page.")] = True,
+    out: Annotated[Path, Option(help="Folder for the page and the rows behind it.")] = Path("pro2-demo"),
+    images: Annotated[bool, Option("--images", help="Embed a few hundred images first (extra lite).")] = False,
+    label: Annotated[bool, Option("--label", help="Label images in the browser (extras label, lite).")] = False,
+    browser: Annotated[bool, Option(help="With --label: open the page.")] = True,
     as_json: options.AsJson = False,
 ) -> None:
     """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
@@ -115,33 +114,30 @@ def demo(
     """
     from rich.console import Console
 
-    console = Console(quiet=as_json)
+    console = Console(quiet=as_json, highlight=False)
     out.mkdir(parents=True, exist_ok=True)
     if label:
         from pro2.cli.label import check_installed, demo_page
 
         check_installed()
         return demo_page(out, browser, as_json)
-    result = _from_images(console, out) if images else _from_digits(console, out)
-    if as_json:
-        print_result(result, [], as_json)
-    return None
+    if images:
+        from pro2.lab.images_demo import images_demo
+
+        rows = images_demo(out, console)
+        _print_accuracy(console, rows, "target")
+        console.print(f"The rows behind it: {out / 'images.csv'}")
+        result = {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
+    else:
+        result = _digits_demo(console, out)
+    return print_result(result, [], as_json)
 
 
-def _from_images(console: Any, out: Path) -> dict[str, Any]:
-    from pro2.lab.images_demo import images_demo
-
-    rows = images_demo(out, console)
-    _print_accuracy(console, rows, "target")
-    console.print(f"The rows behind it: {out / 'images.csv'}")
-    return {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
-
-
-def _from_digits(console: Any, out: Path) -> dict[str, Any]:
+def _digits_demo(console: Any, out: Path) -> dict[str, Any]:
     from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
     from pro2.lab.report.demo_page import SHIFTS, values_of, write_demo_page
 
-    console.print(WHAT, highlight=False)
+    console.print(WHAT)
     total = n_collage_rows() + 3
     with Progress("rows", quiet=console.quiet) as bar:
 
@@ -150,7 +146,7 @@ def _from_digits(console: Any, out: Path) -> dict[str, Any]:
 
         collages, shog = list(collage_rows(advance)), list(shog_rows(advance))
     _print_accuracy(console, collages, "predictive pair")
-    console.print("\nShifted Gaussians: accuracy in % of a probe on the first d of 20 features", highlight=False)
+    console.print("\nShifted Gaussians: accuracy in % of a probe on the first d of 20 features")
     cells = {(r["target"], r["n_shots"], r["n_features"]): f"{100 * r['accuracy']:.1f}" for r in shog}
     sizes, shots = values_of(shog, "n_features"), values_of(shog, "n_shots")
     lines = [[SHIFTS[t], n, *(cells[t, n, d] for d in sizes)] for t in values_of(shog, "target") for n in shots]
@@ -160,7 +156,7 @@ def _from_digits(console: Any, out: Path) -> dict[str, Any]:
         save_rows(path, rows)
     page = write_demo_page(collages, shog, out / "demo.html", NEXT)
     console.print(f"\nOpen [bold]{page}[/] in a browser. The rows behind it: {', '.join(map(str, written))}")
-    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})", highlight=False)
+    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})")
     return {"page": page, "rows": list(written), "accuracy": collages, "gaussians": shog}
 
 
@@ -168,11 +164,12 @@ def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) ->
     """A line for each method under each target, and their means; `shift` is the title of the targets' column."""
     from pro2.lab.report.demo_page import accuracy_lines, values_of
 
-    console.print("Target accuracy in % ± standard error, by labels per class; * = best", highlight=False)
+    console.print("Target accuracy in % ± standard error, by labels per class; * = best")
     targets, lines = values_of(rows, "target"), []
     for target in [*targets, f"mean of the {len(targets)}"]:
         methods = accuracy_lines(rows, **({"target": target} if target in targets else {}))
         for i, (method, cells) in enumerate(methods):
-            marked = [f"{text} *" if best else f"{text}  " for text, best in cells]
-            lines.append([target if i == 0 else "", method, *marked])
+            lines.append(
+                [target if i == 0 else "", method, *(f"{text} {'*' if best else ' '}" for text, best in cells)]
+            )
     console.print(make_table([shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))], lines, n_text=2))

@@ -8,46 +8,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pro2.cli import options
-from pro2.cli.common import make_table, print_result
-from pro2.cli.options import Commands, complete_datasets, complete_plans
-from pro2.cli.progress import Progress
+from pro2.cli.common import Progress, make_table, print_result
+from pro2.cli.options import complete_datasets, complete_plans
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
     from pro2.lab.experiments.run import SweepState
 
-plans_app = typer.Typer(cls=Commands, help="List the plans that ship with the package.", no_args_is_help=False)
-datasets_app = typer.Typer(
-    cls=Commands, help="List data sets, or check a folder against the official layout.", invoke_without_command=True
-)
-DatasetName = Annotated[str, typer.Argument(help="Name, see `pro2 datasets`.", autocompletion=complete_datasets)]
-PlanName = Annotated[str, typer.Argument(help="A preset or a plan file (.toml).", autocompletion=complete_plans)]
-Device = Annotated[str | None, typer.Option(help="Where features are trained by gradient steps, e.g. cuda.")]
+plans_app = typer.Typer(help="List the plans that ship with the package.", rich_markup_mode=None)
+datasets_app = typer.Typer(help="List data sets, or check a folder against the official layout.", rich_markup_mode=None)
+DatasetName = Annotated[str, Argument(help="Name, see `pro2 datasets`.", autocompletion=complete_datasets)]
+PlanName = Annotated[str, Argument(help="A preset or a plan file (.toml).", autocompletion=complete_plans)]
 
 
 def sweep(
     plan: PlanName,
-    out: Annotated[Path, typer.Option(help="Result folder. The same command again does only what is missing.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
-    table: Annotated[Path | None, typer.Option(help="Run on this embedding table instead of the plan's data.")] = None,
-    label: Annotated[str, typer.Option(help="With --table: column of the label.")] = "y",
-    source: Annotated[str | None, typer.Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
-    pool: Annotated[str | None, typer.Option(help="With --table: rows that targets come from.")] = None,
-    group: Annotated[str | None, typer.Option(help="With --table: column of the spurious attribute.")] = None,
-    domain: Annotated[str | None, typer.Option(help="With --table: column of the domain, a target per value.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds instead of the plan's.")] = None,
-    shots: Annotated[str | None, typer.Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
-    selection: Annotated[str | None, typer.Option(help="validation, oracle or support.")] = None,
-    engine: Annotated[str, typer.Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
-    address: Annotated[str | None, typer.Option(help="With --engine ray: address of a running cluster.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Draws at a time; by default one per core.")] = None,
-    device: Device = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print progress and summary as JSON lines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
+    out: Annotated[Path, Option(help="Result folder. The same command again does only what is missing.")],
+    data: Annotated[Path | None, Option(help="Folder of the plan's tables; by default the plan's own.")] = None,
+    table: Annotated[Path | None, Option(help="Run on this embedding table instead of the plan's data.")] = None,
+    label: Annotated[str, Option(help="With --table: column of the label.")] = "y",
+    source: Annotated[str | None, Option(help="With --table: source rows, e.g. 'split == 0' or 0:7000.")] = None,
+    pool: Annotated[str | None, Option(help="With --table: rows that targets come from.")] = None,
+    group: Annotated[str | None, Option(help="With --table: column of the spurious attribute.")] = None,
+    domain: Annotated[str | None, Option(help="With --table: column of the domain, a target per value.")] = None,
+    seeds: Annotated[int | None, Option(help="Number of seeds instead of the plan's.")] = None,
+    shots: Annotated[str | None, Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
+    selection: Annotated[str | None, Option(help="validation, oracle or support.")] = None,
+    engine: Annotated[str, Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
+    address: Annotated[str | None, Option(help="With --engine ray: address of a running cluster.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Draws at a time; by default one per core.")] = None,
+    device: Annotated[str | None, Option(help="Where features are trained by gradient steps, e.g. cuda.")] = None,
+    retry: Annotated[bool, Option("--retry", help="Run failed runs again.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would be done.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print progress and summary as JSON lines.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
     """Run a plan, or a suite of plans: all missing runs, into one folder; it may be stopped at any time."""
     from pro2.lab.experiments.plan import Suite, change_plan, find_plan, plans_of, write_suite
@@ -79,8 +76,12 @@ def sweep(
                 failed = [f"{state.n_failed} failed"] if state.n_failed else []
                 bar.update(state.n_runs - state.n_missing, state.n_runs, ", ".join([*failed, state.at]))
 
-            state = run_sweep(member, out / name, data=root, engine=engine, address=address, n_workers=workers,
-                              retry=retry, device=device, progress=update)  # fmt: skip
+            try:
+                state = run_sweep(member, out / name, data=root, engine=engine, address=address, n_workers=workers,
+                                  retry=retry, device=device, progress=update)  # fmt: skip
+            except KeyboardInterrupt:
+                kept = "finished runs are kept; run the same command again to continue"
+                raise KeyboardInterrupt(f"interrupted; {kept}") from None
         _print_state(state, member.name, out / name, as_json)
         n_failed += state.n_failed
     if n_failed:
@@ -140,7 +141,7 @@ def plans(context: typer.Context, as_json: options.AsJson = False) -> None:
         tables = [] if isinstance(plan, Suite) else [d.table or f"made ({d.generator})" for d in plan.data]
         shown = f"all of {len(plan.plans)} plans" if isinstance(plan, Suite) else ", ".join(dict.fromkeys(tables))
         listing[name] = {"description": plan.description, "data": shown}
-    rows = [[name, plan["description"], plan["data"]] for name, plan in listing.items()]
+    rows = [[name, *plan.values()] for name, plan in listing.items()]
     print_result(listing, [make_table(["name", "what it does", "data"], rows, n_text=3)], as_json)
 
 
@@ -156,7 +157,7 @@ def show_plan(name: PlanName, as_json: options.AsJson = False) -> None:
         typer.echo(text, nl=False)
 
 
-@datasets_app.callback()
+@datasets_app.callback(invoke_without_command=True)
 def datasets(context: typer.Context, as_json: options.AsJson = False) -> None:
     """List the data sets."""
     if context.invoked_subcommand is not None:
@@ -175,14 +176,14 @@ def show_dataset(name: DatasetName, as_json: options.AsJson = False) -> None:
 
     data = get_dataset(name)
     value = {key: getattr(data, key) for key in ("name", "title", "licence", "obtain", "layout", "label", "group")}
-    rows = [*value.items(), *(("rows", f"{split}: {count:,}") for split, count in data.published.items())]
-    print_result({**value, "rows": dict(data.published)}, [make_table(["", ""], rows, n_text=2)], as_json)
+    rows = [*value.items(), *(("rows", f"{split}: {n:,}") for split, n in data.published.items())]
+    print_result(value | {"rows": dict(data.published)}, [make_table(["", ""], rows, n_text=2)], as_json)
 
 
 @datasets_app.command("check")
 def check_dataset(
     name: DatasetName,
-    root: Annotated[Path, typer.Argument(help="Folder of the data set, or its parent.")],
+    root: Annotated[Path, Argument(help="Folder of the data set, or its parent.")],
     as_json: options.AsJson = False,
 ) -> None:
     """List what is missing in a folder; exit status 1 if anything is."""
@@ -190,15 +191,14 @@ def check_dataset(
 
     data = get_dataset(name)
     report = data.check(root)
-    value: dict[str, Any] = {"complete": report.ok, "missing": list(report.missing), "notes": list(report.notes)}
-    lines = [*(f"missing: {line}" for line in report.missing), *(f"note: {line}" for line in report.notes)]
+    value: dict[str, Any] = {"complete": report.ok, "missing": report.missing, "notes": report.notes}
+    lines = [f"missing: {line}" for line in report.missing] + [f"note: {line}" for line in report.notes]
     if report.ok:
         images = data.load(root)
-        source = len(data.source_rows(images.columns))
         targets = {target: len(rows) for target, rows in data.targets(images.columns).items()}
-        value |= {"images": len(images), "root": str(images.root), "source": source, "targets": targets}
+        source = len(data.source_rows(images.columns))
+        value |= {"images": len(images), "root": images.root, "source": source, "targets": targets}
         lines += [f"complete: {len(images):,} images in {images.root}", f"source: {source:,} rows"]
         lines += [f"target {target}: {n:,} rows" for target, n in targets.items()]
     print_result(value, lines, as_json)
-    if not report.ok:
-        raise typer.Exit(1)
+    raise typer.Exit(0 if report.ok else 1)
