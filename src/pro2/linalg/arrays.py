@@ -1,4 +1,4 @@
-"""Arrays of NumPy and PyTorch: conversion between them, and labels as integer codes."""
+"""Arrays of NumPy and PyTorch: conversion between them, labels as integer codes, orthogonal rows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from array_api_compat import (
 )
 
 Array = Any
+
+CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no other
 
 
 def asarray_like(values: Array, other: Array) -> Array:
@@ -73,3 +75,21 @@ def to_numpy(x: Array) -> np.ndarray:
         return np.asarray(x.float() if "bfloat16" in str(x.dtype) else x)  # NumPy has no such type
     # CuPy copies only where it is asked to; JAX and the strict standard do it by themselves
     return np.asarray(x.get() if is_cupy_array(x) else x)
+
+
+def orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
+    """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
+
+    The last two rows come first: in a Krylov sequence nearly all of M q lies along them (Lanczos 1950). Then all
+    rows, until a pass leaves most of the length (Daniel et al. 1976). A share near 0: v was in the span already.
+    """
+    start, share = np.linalg.norm(v), 1.0
+    if start == 0:
+        return v, 0.0
+    v = v / start
+    for rows in (Q[-2:], Q, Q, Q):
+        v = v - (rows @ v) @ rows
+        before, share = share, float(np.linalg.norm(v))
+        if rows is Q and share > CLEAN * before:
+            break
+    return (v / share if share > 0 else v), share

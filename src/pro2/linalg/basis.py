@@ -13,12 +13,11 @@ import numpy as np
 from scipy.linalg import lapack, qr
 from scipy.linalg.blas import dsymv
 
-from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.arrays import Array, asarray_like, orthogonalise, to_numpy
 from pro2.linalg.logistic import fit_logistic
 from pro2.linalg.moments import Moments
 
 EXHAUSTED = 1e-7  # a direction of which no more than this share is new would carry rounding in its first digits
-CLEAN = 0.7  # a Gram-Schmidt pass that leaves this much of the length needs no other
 MOST_SIGNALS = 128  # columns of the between-class factor that are followed: beyond, only those that separate most
 NEAR_SINGULAR = 1e6  # squared pivots below this many times what rounding leaves show features that depend on others
 _EPS = float(np.finfo(np.float64).eps)
@@ -177,24 +176,6 @@ def _greedy_discriminants(M: np.ndarray, C: np.ndarray, n: int) -> np.ndarray:
         noise = D * _EPS * largest * np.linalg.norm(along) / energy
         floor, size = max(EXHAUSTED * size, noise), np.linalg.norm(W)
     return Q
-
-
-def orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
-    """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
-
-    The last two rows come first: in a Krylov sequence nearly all of M q lies along them (Lanczos 1950). Then all
-    rows, until a pass leaves most of the length (Daniel et al. 1976). A share near 0: v was in the span already.
-    """
-    start, share = np.linalg.norm(v), 1.0
-    if start == 0:
-        return v, 0.0
-    v = v / start
-    for rows in (Q[-2:], Q, Q, Q):
-        v = v - (rows @ v) @ rows
-        before, share = share, float(np.linalg.norm(v))
-        if rows is Q and share > CLEAN * before:
-            break
-    return (v / share if share > 0 else v), share
 
 
 def _complete(Q: np.ndarray, cov: np.ndarray, n: int) -> np.ndarray:

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.linalg.arrays import to_numpy
-from pro2.linalg.basis import orthogonalise
+from pro2.linalg.arrays import orthogonalise, to_numpy
 from pro2.linalg.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
 
