@@ -38,6 +38,8 @@ def test_every_preset_of_the_paper_is_there_and_valid() -> None:
         else:
             check_methods(plan.methods)
             assert len(plan.seeds) >= 10 or plan.measures == ("picture",)
+            averaged = any(m.method == "pro2" and m.untuned for m in plan.methods)
+            assert not averaged or any(m.title.startswith("The paper's Pro2") for m in plan.methods)
             assert parse_plan(tomllib.loads(preset_text(name))) == plan
         assert plan.name == name
         assert plan.title
