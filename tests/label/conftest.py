@@ -94,7 +94,7 @@ def serve_in() -> Callable[[Path], Serve]:
                 try:
                     # by number: the name of a machine need not resolve on itself
                     at = urlsplit(page.url)
-                    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}{at.path}", timeout=60):
+                    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}{at.path}", timeout=120):
                         yield page
                 finally:
                     page.stop()
@@ -123,7 +123,7 @@ def chromium() -> Iterator[Any]:
         pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
     api = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'pro2[test]'")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS, timeout=120_000)
         yield browser
         browser.close()
 
@@ -168,6 +168,12 @@ class Tab:
     def settled(self) -> Tab:
         """Until nothing is on its way."""
         self.wait("document.getElementById('saved').dataset.state === 'saved'")
+        return self
+
+    def informed(self, page: Any) -> Tab:
+        """Until everything that was answered so far is fitted, and the page has the figures of that fit."""
+        page.session.refitter.wait()
+        self.wait(lambda: self.page.evaluate("document.body.dataset.version") == str(page.session.version))
         return self
 
     def text(self, selector: str) -> str:

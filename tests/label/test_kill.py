@@ -87,7 +87,7 @@ def test_every_label_the_page_called_saved_is_there(tab, tmp_path):
         server.start()
         assert server.url == before
         found.wait("document.getElementById('banner').hidden")
-        found.settled()
+        found.settled().press("1")
     saved = set(found.page.evaluate("localStorage.getItem('saved')").split())
     server.kill()
     store = Store(tmp_path / "journal.sqlite", {str(row): row for row in range(5000)})

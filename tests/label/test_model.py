@@ -104,18 +104,18 @@ class TestRefitter:
             yield "model", labels
             begun.set()
             if labels == 0:
-                go_on.wait(10)
+                go_on.wait(120)
             yield "rows", labels
 
         refitter = Refitter(steps, seen.append)
         refitter.request()
-        begun.wait(10)
+        begun.wait(120)
         for n in range(1, 30):
             state["labels"] = n
             refitter.request()
         assert not refitter.wait(0.01)
         go_on.set()
-        assert refitter.wait(10)
+        assert refitter.wait(120)
         refitter.stop()
         assert seen == [("model", 0), ("rows", 0), ("model", 29), ("rows", 29)]
 
@@ -131,7 +131,7 @@ class TestRefitter:
         refitter = Refitter(steps, seen.append)
         for _ in range(2):
             refitter.request()
-            assert refitter.wait(10)
+            assert refitter.wait(120)
         refitter.stop()
         refitter.request()  # a late label after the end
         assert seen == ["fine"]

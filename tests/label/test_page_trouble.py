@@ -94,12 +94,11 @@ def test_a_full_disk_pauses_labelling_and_goes_on_when_there_is_room(serve, pict
         assert "earlier ones were" in found.text("#banner")
         kept, shown = labels(page), found.shown
         found.key("3")
-        found.page.wait_for_timeout(200)
-        assert (labels(page), found.shown) == (kept, shown)  # keys do nothing now
+        assert found.shown == shown  # keys do nothing now
         db.execute("PRAGMA max_page_count=100000")
         found.page.click("#banner-retry")
         found.settled()
-        assert len(labels(page)) > len(kept)
+        assert len(labels(page)) == len(kept) + 1
         assert found.page.is_hidden("#banner")
 
 
@@ -115,7 +114,7 @@ def test_two_people_two_browsers(serve, picture_pool, model, tab):
             ben.settled()
         assert len(set(seen)) == 16
         assert set(labels(page)) == set(seen)
-        assert {page.session.store.annotations[row].popitem()[0] for row in seen[::2]} == {"ann"}
+        assert {who for row in seen[::2] for who in page.session.store.annotations[row]} == {"ann"}
         ann.wait("document.getElementById('n-labelled').textContent === '16'")
         assert ann.text("#person") == "ann"
 

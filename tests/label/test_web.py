@@ -24,7 +24,7 @@ class Client:
         self.at = urlsplit(url)
 
     def __call__(self, path: str, body: Any = None, **headers: str) -> tuple[int, bytes, Any]:
-        connection = http.client.HTTPConnection(self.at.hostname or "", self.at.port, timeout=30)
+        connection = http.client.HTTPConnection(self.at.hostname or "", self.at.port, timeout=120)
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request("GET" if body is None else "POST", path, content, headers)
         answer = connection.getresponse()

@@ -88,7 +88,8 @@ class Session:
 
     def notify(self) -> None:
         """Wake everybody who waits for a change."""
-        self.version += 1
+        with self.lock:  # two threads that count at once would make one change of two
+            self.version += 1
         for callback in list(self._subscribers):
             callback()
 

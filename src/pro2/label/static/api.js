@@ -39,9 +39,9 @@ export class Outbox {
 
   get length() { return this.actions.length; }
 
-  /** Those items that no action answers which the server does not know yet. */
+  /** Those items that are in no action which the server does not know yet. */
   unanswered(items) {
-    const rows = new Set(this.actions.flatMap((action) => action.rows ?? []));
+    const rows = new Set(this.actions.flatMap(({ rows = [], wrong = [] }) => [...rows, ...wrong]));
     return items.filter((item) => !rows.has(item.row));
   }
 

@@ -73,6 +73,9 @@ export class Grid {
     this.describe();
   }
 
+  /** An empty grid fills when there is a model that predicts its class. */
+  onFigures() { if (!this.items.length) this.load(); }
+
   saved(action) {
     // with marked items the other view comes first; this one loads when it is shown again
     if (action.wrong?.length === 0 || action.kind === "undo") this.load();

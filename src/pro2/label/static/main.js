@@ -120,6 +120,7 @@ function onFigures(figures) {
   showFigures(figures);
   for (const view of Object.values(page.views)) view.setClasses(figures.classes);
   one.updateGuesses(figures.guesses);
+  page.views[page.view].onFigures?.();
   // somebody else, or this person in another window, has answered the item on screen
   if (one.shown && !page.outbox.length && !figures.assigned.includes(one.shown.row)) {
     one.shown = null;

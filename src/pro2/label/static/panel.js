@@ -9,6 +9,7 @@ const MANY = 20; // random items before a single number is worth more than its i
 export function showFigures(figures) {
   document.body.dataset.ready = "";
   document.body.dataset.learned = figures.learned; // labels behind the figures, for scripts that watch the page
+  document.body.dataset.version = figures.version;
   setText($("advice"), figures.advice.text);
   $("advice").dataset.level = figures.advice.level;
   showAccuracy(figures.accuracy);
