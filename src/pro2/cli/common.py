@@ -257,14 +257,19 @@ def make_table(header: Sequence[str], rows: Iterable[Sequence[object]], n_text: 
 
 
 def print_result(value: dict[str, Any], parts: Sequence[str | Table], as_json: bool) -> None:
-    """The result on stdout: one JSON object, or lines and tables for people; control characters appear as escapes."""
+    """The result on stdout: one JSON object, or lines and tables for people."""
     if as_json:
         import msgspec
 
         # arrays become lists, paths text, and a number that could not be measured (NaN) null
         text = msgspec.json.encode(value, enc_hook=lambda item: item.tolist() if hasattr(item, "tolist") else str(item))
         typer.echo("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text.decode()))
-        return
+    else:
+        print_parts(*parts)
+
+
+def print_parts(*parts: str | Table) -> None:
+    """Lines and tables on stdout; control characters appear as escapes."""
     from rich.console import Console
 
     # a pipe has no width: with 200 columns the rows of a table stay on one line

@@ -24,6 +24,7 @@ KINDS = {
     "MultiLabelClassifier": "adapted classifier of several labels",
     "SourceMoments": "source moments",
 }
+DEFAULTS = {"ridge": 0.3, "solver": "krylov"}  # a person is shown what was chosen
 Format = enum.StrEnum("Format", ["onnx", "safetensors", "torch"])
 
 
@@ -110,13 +111,14 @@ def _summary(content: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [(name, content.get(name)) for name in ("verdict", "classes", "labels", "rows", "runs", "failed")]
     rows += [] if "file" in provenance.get("source", {}) else [("source kind", content.get("source_kind"))]
     width, dtype = content.get("width", content.get("n_features_in")), content.get("dtype")
-    embedding = [f"width {width}" if width else None, dtype, backbone.get("backbone"), backbone.get("layer")]
-    rows.append(("embedding", ", ".join(filter(None, embedding))))
+    network, layer = backbone.get("backbone"), backbone.get("layer")
+    layer = None if str(network).endswith(f"@{layer}") else layer
+    rows.append(("embedding", ", ".join(filter(None, [width and f"width {width}", dtype, network, layer]))))
     for name, table in tables.items():
         label = f", labels in column {table['label']!r}" if table.get("label") else ""
         where = f", where {table['where']}" if table.get("where") else ""
         rows.append((name, f"{table['rows']} rows of {table['file']}{label}{where}" if "file" in table else None))
-    rows += [(name, value if value != "auto" else None) for name, value in content.get("params", {}).items()]
+    rows += [(name, value) for name, value in content.get("params", {}).items() if value != DEFAULTS.get(name, "auto")]
     rows += [("unused column", f"{name}: {why}") for name, why in content.get("unused_columns", {}).items()]
     rows.append(("written by", f"pro2 {content['pro2_version']}" if "pro2_version" in content else None))
     rows += [

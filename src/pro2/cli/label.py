@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pro2.label.pool import Pool
     from pro2.label.server import Page
 
-NOT_RANDOM = "most of its labels were not drawn at random; the labelling page measures on those that were"
+NOT_RANDOM = "most labels were not drawn at random; the labelling page estimates it from those that were"
 
 
 def label(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from pro2.cli import common, options
 from pro2.cli.common import Progress, make_table, print_result, status
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pro2.tables.embeddings import EmbeddingTable
 
 WHAT = """Real digit images, four to a collage: in the source all four predict the class, in each target only one.
@@ -19,9 +22,9 @@ WHAT = """Real digit images, four to a collage: in the source all four predict t
 2. Adapt to each target with 2, 8 and 32 labels per class, ten draws each, and score on all other rows.
 3. Repeat with Gaussians, where the best answer is known."""
 NEXT = (
-    ("pro2 fit source.arrow --label y --out model.safetensors", "the same on a table of your own"),
-    ("pro2 embed photos/ --out pool.arrow", "make such a table from images; needs pip install 'pro2[lite]'"),
-    ("pro2 demo --label", "label images in the browser; needs pip install 'pro2[label,lite]'"),
+    ("pro2 fit {} --label y --where \"split == 'source'\" --out model.safetensors", "learn from its source"),
+    ("pro2 embed photos/ --out pool.arrow", "make such a table of your own images; needs the extra lite"),
+    ("pro2 demo --label", "label images in the browser; needs the extras label and lite"),
 )
 
 
@@ -112,64 +115,64 @@ def demo(
       pro2 demo --out my-demo
       pro2 demo --label
     """
-    from rich.console import Console
-
-    console = Console(quiet=as_json, highlight=False)
     out.mkdir(parents=True, exist_ok=True)
     if label:
         from pro2.cli.label import check_installed, demo_page
 
         check_installed()
         return demo_page(out, browser, as_json)
+    show = (lambda *parts: None) if as_json else common.print_parts
     if images:
         from pro2.lab.images_demo import images_demo
 
-        rows = images_demo(out, console)
-        _print_accuracy(console, rows, "target")
-        console.print(f"The rows behind it: {out / 'images.csv'}")
+        rows = images_demo(out, show)
+        show(*_accuracy_table(rows, "target"), f"The rows behind it: {out / 'images.csv'}")
         result = {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
     else:
-        result = _digits_demo(console, out)
+        result = _digits_demo(out, show, as_json)
     return print_result(result, [], as_json)
 
 
-def _digits_demo(console: Any, out: Path) -> dict[str, Any]:
+def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str, Any]:
+    from pro2.lab.datasets.digits import make_digit_collages
     from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
     from pro2.lab.report.demo_page import SHIFTS, values_of, write_demo_page
 
-    console.print(WHAT)
+    show(WHAT)
+    table, page = out / "digits.arrow", out / "demo.html"
+    make_digit_collages().save(table, force=True)
     total = n_collage_rows() + 3
-    with Progress("rows", quiet=console.quiet) as bar:
+    with Progress("rows", quiet=quiet) as bar:
 
         def advance() -> None:
             bar.update(bar.done + 1, total)
 
         collages, shog = list(collage_rows(advance)), list(shog_rows(advance))
-    _print_accuracy(console, collages, "predictive pair")
-    console.print("\nShifted Gaussians: accuracy in % of a probe on the first d of 20 features")
-    cells = {(r["target"], r["n_shots"], r["n_features"]): f"{100 * r['accuracy']:.1f}" for r in shog}
-    sizes, shots = values_of(shog, "n_features"), values_of(shog, "n_shots")
-    lines = [[SHIFTS[t], n, *(cells[t, n, d] for d in sizes)] for t in values_of(shog, "target") for n in shots]
-    console.print(make_table(["target", "labels", *(f"d = {d}" for d in sizes)], lines))
     written = {out / "collages.csv": collages, out / "shog.csv": shog}
     for path, rows in written.items():
         save_rows(path, rows)
-    page = write_demo_page(collages, shog, out / "demo.html", NEXT)
-    console.print(f"\nOpen [bold]{page}[/] in a browser. The rows behind it: {', '.join(map(str, written))}")
-    console.print(f"Next: [bold]{NEXT[0][0]}[/]  ({NEXT[0][1]})")
+    steps = [(command.format(shlex.quote(str(table))), why) for command, why in NEXT]
+    write_demo_page(collages, shog, page, steps)
+    cells = {(r["target"], r["n_shots"], r["n_features"]): f"{100 * r['accuracy']:.1f}" for r in shog}
+    sizes, shots = values_of(shog, "n_features"), values_of(shog, "n_shots")
+    lines = [[SHIFTS[t], n, *(cells[t, n, d] for d in sizes)] for t in values_of(shog, "target") for n in shots]
+    show(*_accuracy_table(collages, "predictive pair"), "")
+    show("Shifted Gaussians: accuracy in % of a probe on the first d of 20 features")
+    show(make_table(["target", "labels", *(f"d = {d}" for d in sizes)], lines), "")
+    show(f"Open {page} in a browser. The rows behind it: {', '.join(map(str, written))}")
+    show(f"Next, {steps[0][1]}:", steps[0][0])
     return {"page": page, "rows": list(written), "accuracy": collages, "gaussians": shog}
 
 
-def _print_accuracy(console: Any, rows: Sequence[dict[str, Any]], shift: str) -> None:
+def _accuracy_table(rows: Sequence[dict[str, Any]], shift: str) -> tuple[str, Table]:
     """A line for each method under each target, and their means; `shift` is the title of the targets' column."""
     from pro2.lab.report.demo_page import accuracy_lines, values_of
 
-    console.print("Target accuracy in % ± standard error, by labels per class; * = best")
     targets, lines = values_of(rows, "target"), []
     for target in [*targets, f"mean of the {len(targets)}"]:
         methods = accuracy_lines(rows, **({"target": target} if target in targets else {}))
         for i, (method, cells) in enumerate(methods):
-            lines.append(
-                [target if i == 0 else "", method, *(f"{text} {'*' if best else ' '}" for text, best in cells)]
-            )
-    console.print(make_table([shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))], lines, n_text=2))
+            texts = [f"{text} {'*' if best else ' '}" for text, best in cells]
+            lines.append([target if i == 0 else "", method, *texts])
+    header = [shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))]
+    return "Target accuracy in % ± standard error, by labels per class; * = best", make_table(header, lines, n_text=2)

@@ -198,7 +198,7 @@ def _check_description(document: Any, name: str) -> None:
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{name} has format version {version}, written by pro2 {writer}; "
-            f"this version reads up to {FORMAT_VERSION}: pip install --upgrade pro2"
+            f"this version reads up to {FORMAT_VERSION}: install a newer pro2"
         )
     missing = {"object", "provenance", "pro2_version", "digest"} - set(document)
     if missing or version < 1 or not isinstance(document["provenance"], dict):

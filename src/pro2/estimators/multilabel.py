@@ -46,10 +46,10 @@ class MultiLabelReport:
         """All labels in one sentence."""
         judged = [each for each in self.reports.values() if each is not None and not each.withheld]
         if not judged:
-            return f"Test it before you trust it: none of its {len(self.reports)} labels has an accuracy."
+            return f"No accuracy estimate for any of the {len(self.reports)} labels."
         after, before = (100 * np.mean([getattr(r, name) for r in judged]) for name in ("accuracy", "source_accuracy"))
         some = f"{len(judged)} of {len(self.reports)} labels" if len(judged) < len(self.reports) else "all labels"
-        return f"left-out accuracy {after:.1f}% on average over {some}, source heads {before:.1f}%"
+        return f"held-out accuracy {after:.1f}% on average over {some}, source heads {before:.1f}%"
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, texts and lists only, for JSON."""
@@ -57,7 +57,7 @@ class MultiLabelReport:
 
     def rows(self) -> list[tuple[str, ...]]:
         """A header, then for each label: its name, how many labelled rows say yes and no, and both accuracies."""
-        header = ("label", "yes", "no", "left-out accuracy", "source head")
+        header = ("label", "yes", "no", "held-out accuracy", "source head")
         return [header, *(_row(str(name), each) for name, each in self.reports.items())]
 
     def __str__(self) -> str:

@@ -143,43 +143,43 @@ class AdaptationReport:
     def verdict(self) -> str:
         """What to do, in one sentence."""
         if self.withheld:
-            return f"Test it before you trust it: {self.withheld}."
+            return f"No accuracy estimate: {self.withheld}."
         low, high = (100 * v for v in self.accuracy_interval)
-        figure = f"{100 * self.accuracy:.0f}% ({low:.0f} to {high:.0f})"
+        figure = f"{100 * self.accuracy:.0f}% (95% interval {low:.0f} to {high:.0f})"
         if self.n_labels < ENOUGH:
-            return f"Label more before you trust it: {self.n_labels} labels put its accuracy at {figure}."
+            return f"Label more rows: with {self.n_labels} labels, the estimated accuracy is {figure}."
         if self.accuracy < self.source_accuracy - 0.02:
-            return (
-                f"Keep the source head: it is right on {100 * self.source_accuracy:.0f}%, the adapted one on {figure}."
-            )
+            before = f"{100 * self.source_accuracy:.0f}%"
+            return f"Keep the source head: its accuracy is {before}, that of the adapted classifier {figure}."
         if self.learning_curve is None:
-            return f"Accuracy is {figure}; with four labels of each class you would see what more of them bring."
+            return f"Estimated accuracy is {figure}. Four labels of each class show what more would add."
         more = self.learning_curve.labels_for(1.0) * sum(n > 0 for n in self.counts)
         if more <= 2 * self.n_labels:
             rows = "1 more row" if more <= 1 else f"{math.ceil(more)} more rows"
-            return f"It pays to label {rows}: accuracy is {figure}, and a point should come of it."
-        return f"More labels would change little: accuracy is {figure}."
+            return f"Estimated accuracy is {figure}. Labelling {rows} should add about one percentage point."
+        return f"Estimated accuracy is {figure}. More labels would change little."
 
     def __str__(self) -> str:
         n_labels = "1 label" if self.n_labels == 1 else f"{self.n_labels} labels"
         lines = [self.verdict(), f"{n_labels}: {self._counts()}"]
         if not self.withheld:
             low, high = (100 * v for v in self.accuracy_interval)
-            after = f"left-out accuracy {100 * self.accuracy:.1f}% ({low:.0f} to {high:.0f})"
+            after = f"held-out accuracy {100 * self.accuracy:.1f}% ({low:.0f} to {high:.0f})"
             before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f}%"
-            lines.append(f"{after}{before}; it expected {100 * self.confidence:.1f}%")
+            lines.append(f"{after}{before}; mean confidence {100 * self.confidence:.1f}%")
         return "\n".join(lines + self.differences())
 
     def differences(self) -> list[str]:
         """Where the target differs from the source, a line for each thing that is known."""
         lines = []
         if not math.isnan(self.agreement):
-            lines.append(f"it gives the source head's answer on {100 * self.agreement:.0f}% of the labelled rows")
+            lines.append(f"same prediction as the source head on {100 * self.agreement:.0f}% of the labelled rows")
         if not math.isnan(self.mean_shift):
             low, high = self.mean_shift_by_chance
-            beyond = "further than" if self.mean_shift > high else "no further than"
+            beyond = "further from" if self.mean_shift > high else "no further from"
             lines.append(
-                f"the target's mean is {beyond} chance would put it: {self.mean_shift:.1f} ({low:.1f} to {high:.1f})"
+                f"the target's mean is {beyond} the source's than chance explains: {self.mean_shift:.1f} squared "
+                f"standard errors (by chance {low:.1f} to {high:.1f})"
             )
         return lines
 
@@ -313,11 +313,11 @@ class ReportInputs:
 
     def _withheld(self) -> str:
         if self.label_sampling == "suggested":
-            return "its labels were chosen, not drawn at random, so they cannot say how accurate it is"
+            return "the labelled rows were suggested, not drawn at random; evaluate on other rows"
         if len(self.fit.labelled.y) < 2:
-            return "one label cannot say how accurate it is"
+            return "there is only one label"
         if len(np.unique(self.fit.labelled.y)) < 2:
-            return "labels of one class cannot say how accurate it is"
+            return "all labels are of one class"
         return ""
 
     def _effective_features(self) -> float:

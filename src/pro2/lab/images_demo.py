@@ -7,7 +7,7 @@ copy of Waterbirds that pip can deliver. Two demonstrations use them: one adapts
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,15 @@ _LARGE = 240  # pixels, large enough to look at
 _DARKEN = 0.6
 
 
-def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -> list[dict[str, Any]]:
-    """Write the images, embed them, verify the table, adapt with a few labels; say what is being done.
+def images_demo(out: Path, show: Callable[[str], None], backbone: str = "efficientnet-lite0") -> list[dict[str, Any]]:
+    """Write the images, embed them, verify the table, adapt with a few labels; print what is being done.
 
     Parameters
     ----------
     out : Path
         Folder for the images, the table and the result rows.
-    console : rich Console
+    show : callable
+        Prints a line.
     backbone : str
         Any name of `create_backbone`.
 
@@ -50,19 +51,19 @@ def images_demo(out: Path, console: Any, backbone: str = "efficientnet-lite0") -
         One row for each target, method, number of labels per class and seed.
     """
     listing = make_images(out / "images")
-    console.print(f"{N_SOURCE + N_TARGET} real images in [bold]{out / 'images'}[/]: handwritten digits on photographs")
+    show(f"{N_SOURCE + N_TARGET} real images in {out / 'images'}: handwritten digits on photographs")
     images = open_images(listing)
     network = create_backbone(backbone, "auto")
     began = time.monotonic()
 
     def tell(n_done: int, total: int) -> None:
-        console.print(f"  embedded {n_done}/{total}" if n_done else "  embedding ...")
+        show(f"  embedded {n_done}/{total}" if n_done else "  embedding ...")
 
     done = extract(images, network, out / "images.arrow", force=True, progress=tell)
     table = EmbeddingTable.open(done.path)
     table.verify()
     seconds = time.monotonic() - began
-    console.print(f"table [bold]{done.path}[/]: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
+    show(f"table {done.path}: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
     rows = list(measure(table))
     save_rows(out / "images.csv", rows)
     return rows
