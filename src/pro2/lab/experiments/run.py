@@ -43,7 +43,7 @@ _NOT_HASHED = ("pro2.estimators.files", "pro2.lab.experiments.store", "pro2.lab.
 Share = Callable[[Any], Any]
 Run = Callable[[Iterable[tuple[Any, ...]]], Iterator["Outcome"]]
 
-_CHUNK = 128  # cells claimed together: few enough that a second process finds some left
+_CHUNK = 32  # cells claimed together: few enough that a second process finds some left
 
 
 @dataclass
