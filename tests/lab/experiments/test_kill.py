@@ -21,13 +21,21 @@ _PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
 # Imports once, then forks: each child is a whole sweep process, and SIGKILL comes at a random moment of it. The moments
 # find the speed of the machine: later while nothing gets written; sooner, in an emptied folder, once a sweep got away.
 _KILLER = """
-import json, os, random, shutil, signal, sys, time
+import json, os, random, shutil, signal, sqlite3, sys, time
 from pathlib import Path
 from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import run_sweep
 import pro2.estimators, pyarrow.parquet
 values, out, data, n_kills = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 rng, killed, latest, written = random.Random(0), 0, 0.1, 0
+
+def n_measured():
+    try:
+        with sqlite3.connect(f"file:{out}/results.sqlite?mode=rw", uri=True) as db:  # the columns of a fit are "{}"
+            return db.execute("SELECT count(*) FROM cells WHERE length(columns) > 2").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+
 while killed < n_kills or not written:
     child = os.fork()
     if child == 0:
@@ -40,7 +48,7 @@ while killed < n_kills or not written:
         latest, written = latest / 2, 0
         continue
     killed += 1
-    before, written = written, sum(f.stat().st_size for f in out.glob("results.sqlite*"))
+    before, written = written, n_measured()
     latest *= 1.0 if written > before else 1.25
 print(killed)
 """
