@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,30 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
         raise full from error
     finally:
         temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+    return Path(path)
+
+
+def atomic_folder(path: str | os.PathLike[str], fill: Callable[[Path], object], force: bool = False) -> Path:
+    """Fill a temporary folder next to the target, then move it into place; with `force` it replaces one that exists."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not (force and target.is_dir()):
+        raise FileExistsError(
+            f"{path} exists; choose another name" + (" or pass force=True" if target.is_dir() else "")
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"folder {target.parent} does not exist; create it first")
+    temporary = target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(4)}.part")
+    old = temporary.with_suffix(".old")
+    temporary.mkdir()
+    try:
+        fill(temporary)
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     sync_folder(target.parent)
     return Path(path)
 

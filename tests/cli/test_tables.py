@@ -55,6 +55,28 @@ def test_wide_files_go_all_the_way(suffix: str, option: str) -> None:
     assert run_json(f"inspect t.{suffix} {option}")["width"] == WIDTH
 
 
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_a_folder_of_parts_goes_all_the_way(suffix: str) -> None:
+    X, y = rows(1)
+    for i in range(4):
+        some = slice(10 * i, 10 * i + 10)
+        Path(f"t/site={i}").mkdir(parents=True)
+        EmbeddingTable(X[some], [f"r{j}" for j in range(40)][some], {"y": y[some]}).save(f"t/site={i}/part.{suffix}")
+    run_json("fit t -y y -o model")
+    run_json("adapt model t -y y -o adapted -w 'site < 2'")
+    run_json("predict adapted t -o p.csv")
+    expected = pro2.load("model").adapt(X[:20], y[:20])
+    assert pd.read_csv("p.csv")["prediction"].tolist() == expected.predict(X).tolist()
+    assert pd.read_csv("p.csv")["id"].tolist() == [f"r{j}" for j in range(40)]
+    assert run_json("evaluate adapted t -y y -g site")["rows"] == 40
+    assert len(run_json("suggest model t -n 5")["ids"]) == 5
+    assert run_json("inspect t")["rows"] == 40
+    Path(f"t/site=3/part.{suffix}").write_bytes(b"half")
+    for line in ("fit t -y y -o o", "predict adapted t -o o.csv", "suggest model t -n 5 -o o.csv"):
+        assert f"t/site=3/part.{suffix} is damaged" in refused(line)
+    assert not [*Path().glob("o*")]
+
+
 GAPS = {
     "csv": "",
     "parquet": None,

@@ -15,12 +15,12 @@ from tests.tables.samples import assert_same, make_table
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_arrow_is_zero_copy_and_read_only(tmp_path: Path, dtype: str) -> None:
-    path = make_table(dtype=dtype).save(tmp_path / "t.arrow")
+    path = make_table(n=1000, dtype=dtype).save(tmp_path / "t.arrow")
     before = pa.total_allocated_bytes()
     opened = EmbeddingTable.open(path)
     X = opened.embeddings
     assert not X.flags.owndata
-    assert pa.total_allocated_bytes() == before  # the rows stayed in the memory map
+    assert pa.total_allocated_bytes() - before < X.nbytes  # the rows stayed in the memory map
     assert np.shares_memory(X, opened.head(3).embeddings)
     for array in (X, opened.ids, opened.column("y"), opened.column("name"), opened.where("y == 1").embeddings):
         with pytest.raises(ValueError, match="read-only"):

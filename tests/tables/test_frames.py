@@ -131,7 +131,7 @@ def test_a_saved_data_set_opens_as_a_table(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_data_set_or_leads_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no state\.json"):
+    with pytest.raises(ValueError, match="is a folder, not an embedding table"):
         EmbeddingTable.open(tmp_path)
     (tmp_path / "dataset_info.json").write_text("{}", encoding="utf-8")
     for name, message in (("../secret.arrow", "leaves the folder"), ("gone.arrow", "gone.arrow")):

@@ -34,10 +34,11 @@ def open_table(
     """The rows of a table that `where` selects, at least one; compared with the table's digest unless turned off."""
     from pro2.estimators.files import is_model_file
     from pro2.tables.embeddings import EmbeddingTable
+    from pro2.tables.sources import is_address, is_table_folder
 
-    if not path.exists():
+    if not is_address(path) and not path.exists():
         raise FileNotFoundError(f"no embedding table at {path}; {closest_name(path)}")
-    if path.is_dir() and not is_saved_dataset(path):
+    if path.is_dir() and not is_table_folder(path):
         raise ValueError(f"{path} is a folder, not an embedding table; `pro2 embed {path}` makes one of its images")
     if is_model_file(path):
         raise ValueError(f"{path} is a model file where a table of embeddings is expected")
@@ -50,11 +51,6 @@ def open_table(
         why = f"no row of {path} satisfies --where {where!r}; it has {len(table)}" if where else f"{path} has no"
         raise ValueError(f"{why} rows, see `pro2 inspect {path}`")
     return selected
-
-
-def is_saved_dataset(folder: Path) -> bool:
-    """Whether Hugging Face's `save_to_disk` wrote the folder."""
-    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def load_estimator(path: Path, method: str, command: str, multilabel: bool = False) -> Any:

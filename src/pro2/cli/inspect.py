@@ -55,10 +55,11 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
     """Everything about a file, as `--json` prints it; a damaged file is an error."""
     from pro2.estimators.files import describe, is_model_file, load
     from pro2.export import describe_export, is_export
+    from pro2.tables.sources import is_table_folder
 
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
-    if path.is_dir() and not common.is_saved_dataset(path):
+    if path.is_dir() and not is_table_folder(path):
         from pro2.lab.experiments.store import STORE, ResultStore
 
         if not (path / STORE).is_file():

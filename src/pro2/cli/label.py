@@ -114,9 +114,10 @@ def _open_pool(
 ) -> Pool:  # fmt: skip
     """The rows to label, embedded first where they are images or text."""
     from pro2.label.pool import embedded_pool, table_pool
+    from pro2.tables.sources import is_table_folder
 
     is_list = text is not None and path.suffix.lower() in (".csv", ".tsv")
-    if not (path.is_dir() or is_list):
+    if not (is_list or (path.is_dir() and not is_table_folder(path))):
         if backbone is not None:
             raise ValueError(f"--backbone goes with a folder of images or a list of texts; {path} is embedded already")
         return table_pool(open_table(path, where, embedding), images, text, hide, path.name)

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 ModelFile = Annotated[Path, Argument(help="Model file, made by `pro2 fit`.")]
 AdaptedFile = Annotated[Path, Argument(help="Classifier made by `pro2 adapt`, or a model: its source head.")]
-TableFile = Annotated[Path, Argument(help="Embedding table: .arrow, .parquet, .csv, .npz or a saved data set.")]
+TableFile = Annotated[Path, Argument(help="Embedding table: .arrow, .parquet, .csv, .npz, or a folder of parts.")]
 Out = Annotated[Path, Option("--out", "-o", help="File to write.")]
 Label = Annotated[str, Option("--label", "-y", help="Column of the label; rows without one are left out.")]
 SomeLabel = Annotated[str | None, Option("--label", "-y", help="Column of the label in the table, or in --labels.")]

@@ -269,7 +269,7 @@ def _read_list(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
         raise ValueError(f"{path} is not a list; expected a .csv, .tsv or .parquet file")
     import pyarrow as pa
 
-    from pro2.tables.arrow import kind_of
+    from pro2.tables.arrow import kind_of  # imports pyarrow
 
     source = _open_arrow(path)
     kinds = {field.name: field.type for field in source.schema if field.name != "embedding"}
@@ -285,10 +285,10 @@ def _read_list(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
 
 
 def _open_arrow(path: Path) -> Any:
-    from pro2.tables.arrow import read_folder, read_parquet  # imports pyarrow
+    from pro2.tables.sources import read_list
 
     with reading(path):
-        return read_folder(path) if path.is_dir() else read_parquet(path)
+        return read_list(path)
 
 
 def _unique_ids(names: np.ndarray, path: Path) -> np.ndarray:

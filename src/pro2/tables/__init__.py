@@ -1,13 +1,12 @@
 """Embedding tables: files of six formats, data frames, row filters and draws of few labels; and their one error.
 
-Read `embeddings` (the table), then `arrow` (where columns come from); `arrays` and `csv_files` are the other formats.
+Read `embeddings` (the table), then `sources` (where columns come from); `arrays` and `csv_files` are the other formats.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 FREE = 1 << 30  # bytes that any array may take, however small its file
 EXPANSION = 64  # beyond that, at most this many times the size of the file it is packed in
@@ -41,6 +40,9 @@ def reading(origin: object) -> Iterator[None]:
             f"{origin} asks for more memory than there is; it is damaged, or larger than this machine can read"
         ) from error
     except Exception as error:
+        if isinstance(error, OSError) and "://" in str(origin):
+            reason = f"{origin} cannot be read ({first_line(error)})"
+            raise TableError(f"{reason}; check that its store can be reached, or restore it from a copy") from error
         raise damaged(origin, first_line(error)) from error
 
 
@@ -49,11 +51,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def check_size(path: Path, name: str, declared: int) -> None:
-    """Refuse an array that a file declares far larger than its bytes explain, before anything is allocated."""
-    limit = max(FREE, EXPANSION * path.stat().st_size)
+def check_size(origin: object, size: int, name: str, declared: int) -> None:
+    """Refuse an array that a file of `size` bytes declares far larger than that, before anything is allocated."""
+    limit = max(FREE, EXPANSION * size)
     if declared > limit:
         raise TableError(
-            f"{name!r} in {path} would unpack to {declared:,} bytes from a file of {path.stat().st_size:,}; the limit "
+            f"{name!r} in {origin} would unpack to {declared:,} bytes from a file of {size:,}; the limit "
             f"is {limit:,} ({EXPANSION} times the file, at least 1 GiB). If that is meant, save it without compression"
         )

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pro2.tables import TableError, check_size, damaged
-from pro2.tables.arrow import META, Source, in_memory, to_arrow
+from pro2.tables.arrow import META, to_arrow
 from pro2.tables.columns import choose, column_name, filled, to_json
 from pro2.tables.csv_files import read_columns
+from pro2.tables.sources import Source, in_memory
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -152,7 +153,7 @@ def _npz_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> E
         )
 
     def load() -> np.ndarray:
-        check_size(path, info.filename, nbytes)
+        check_size(path, path.stat().st_size, info.filename, nbytes)
         with archive.open(info) as member:
             array = np.lib.format.read_array(member, allow_pickle=False)
             member.read(1)  # the end of the member: only there its checksum is compared

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 import pro2
-from pro2.atomic import atomic_write
+from pro2.atomic import atomic_folder, atomic_write
 from pro2.extras import imported
 from pro2.tables import TableError, damaged, reading
 from pro2.tables.columns import (
@@ -33,11 +34,16 @@ from pro2.tables.columns import (
 from pro2.tables.where import close_names, parse
 
 if TYPE_CHECKING:
-    from pro2.tables.arrow import Source
+    import pyarrow as pa
+
+    from pro2.tables.sources import Source
 
 SUFFIXES = {".arrow", ".feather", ".parquet", ".npz", ".npy", ".safetensors", ".csv", ".tsv"}
 WRITERS = SUFFIXES - {".safetensors", ".tsv"}
 BATCH = 8192
+KEPT = 1 << 30  # bytes of embeddings: up to here they are kept once they were read
+PART_ROWS = 1 << 16  # of each file of a folder that is written
+SAME_IN_ALL_PARTS = ("backbone", "weights_digest", "layer", "preprocessing")
 
 
 class EmbeddingTable:
@@ -77,7 +83,8 @@ class EmbeddingTable:
         columns: Mapping[str, Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        from pro2.tables.arrow import in_memory, to_ids
+        from pro2.tables.arrow import to_ids
+        from pro2.tables.sources import in_memory
 
         X = np.asarray(embeddings)
         if X.ndim != 2 or X.dtype.kind != "f" or X.dtype.itemsize > 8:
@@ -95,12 +102,12 @@ class EmbeddingTable:
         named = dict(columns or {})
         if ids is not None or "ids" in named:  # row numbers are made when they are asked for
             named["id"] = to_ids(ids, len(X))
-            check_unique(named["id"], "ids")
+            _check_unique(named["id"], "ids")
         self._bind(in_memory(X, named, "this table"), provenance)
 
     def _bind(self, source: Source, provenance: Mapping[str, Any] | None = None) -> Self:
         """A whole table over the columns of a source."""
-        from pro2.tables.arrow import META, kind_of
+        from pro2.tables.arrow import kind_of
 
         self._whole, self._lazy_rows, self._source = None, None, source
         self._width, self._dtype = source.matrix_type()
@@ -112,20 +119,15 @@ class EmbeddingTable:
         self._skipped = {name: reason.format(kind) for name, kind in types.items() if kind_of(kind) == "other"}
         self._skipped |= source.skipped
         self._read: dict[str, np.ndarray] = {}
-        self._stored_digest = None
-        meta = json.loads((source.schema.metadata or {}).get(META, b"{}"))
-        if meta:
-            provenance, self._stored_digest = json.loads(meta["provenance"]), meta["digest"]
-            if not isinstance(provenance, dict) or _seal(meta["digest"], provenance) != meta["seal"]:
-                raise damaged(source.origin, "its provenance was edited after it was written")
-        self._provenance = MappingProxyType(dict(provenance or {}))
+        recorded, self._stored_digest = _recorded(source)
+        self._provenance = MappingProxyType(dict(provenance or recorded))
         return self
 
     @classmethod
     def _of(cls, source: Source) -> Self:
         table = cls.__new__(cls)._bind(source)
         if table._stored_digest is None and table._id_name is not None:
-            table.ids  # noqa: B018 - read for its check, which our own files passed when they were written
+            table.id_column  # noqa: B018 - read for its check, which our own files passed when they were written
         return table
 
     @property
@@ -155,35 +157,38 @@ class EmbeddingTable:
 
         Parameters
         ----------
-        path : path
-            A file, or the folder of a saved Hugging Face data set.
+        path : path or address
+            A file; a folder of Arrow or Parquet files, where sub-folders called NAME=VALUE are a column; a saved
+            Hugging Face data set; or a ``.lance`` data set. Files and folders of Arrow and Parquet may be in an object
+            store: ``s3://bucket/folder``, ``gs://bucket/file.parquet``.
         embedding : str, optional
             Which array or column holds the embedding, when there is more than one candidate. For tables with one column
             per dimension a pattern (``e*``); columns are taken in the order of their numbers.
         columns : mapping or path of a CSV file, optional
             Only for ``.npy``: the columns; by default the CSV file of the same name in the same folder, if any.
         """
-        from pro2.tables import arrays, arrow, csv_files
+        from pro2.tables import arrays, csv_files, sources
 
+        readers = {".npz": arrays.read_npz, ".safetensors": arrays.read_safetensors}
+        readers |= dict.fromkeys((".csv", ".tsv"), csv_files.read_table)
+        suffix, is_store = Path(path).suffix.lower(), sources.is_address(path)
+        if columns is not None and suffix != ".npy":
+            raise TableError(f"columns is only for .npy files; {Path(path).name} brings its own columns")
+        if is_store or Path(path).is_dir():
+            return cls._of(sources.read(path, embedding))
         path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix not in SUFFIXES and not path.is_dir():
+        if suffix not in SUFFIXES:
             expected = ", ".join(sorted(SUFFIXES))
             raise TableError(f"cannot open {path}: suffix {path.suffix!r}; expected one of {expected}")
         if not path.exists():
             raise FileNotFoundError(f"no embedding table at {path}; make one with `pro2 embed`")
-        if columns is not None and suffix != ".npy":
-            raise TableError(f"columns is only for .npy files; {path.name} brings its own columns")
         with reading(path):
             if suffix == ".npy":
                 source = arrays.read_npy(path, columns)
-            elif suffix in (".npz", ".safetensors", ".csv", ".tsv"):
-                readers = {".npz": arrays.read_npz, ".safetensors": arrays.read_safetensors}
-                source = readers.get(suffix, csv_files.read_table)(path, embedding)
             else:
-                source = arrow.read(path, embedding)
+                source = readers.get(suffix, sources.read)(path, embedding)
             table = cls._of(source)
-            if table._stored_digest is None and path.is_file() and _carries_digest(path):
+            if table._stored_digest is None and _carries_digest(path):
                 raise damaged(path, "the digest in it is out of place")
             return table
 
@@ -194,7 +199,7 @@ class EmbeddingTable:
 
         The other way needs no method: a table gives an Arrow stream itself, as in ``polars.DataFrame(table)``.
         """
-        from pro2.tables.arrow import read_object
+        from pro2.tables.sources import read_object
 
         source = read_object(data, embedding)
         with reading(source.origin):
@@ -250,13 +255,21 @@ class EmbeddingTable:
     @cached_property
     def ids(self) -> np.ndarray:
         """One text per row, unique in the table or file they come from."""
+        return read_only(objects(self.id_column.to_pylist()))
+
+    @cached_property
+    def id_column(self) -> pa.ChunkedArray:
+        """The ids as Arrow text, which takes a fraction of the memory."""
         from pro2.tables.arrow import to_ids
 
         if self._lazy_rows is not None:
-            return read_only(self._root.ids[self.rows])
-        with reading(self._source.origin):
-            ids = to_ids(None if self._id_name is None else self._source.column(self._id_name), self.n_rows)
-            check_unique(ids, self._source.origin)
+            return self._root.id_column.take(self.rows)
+        source = self._source
+        with reading(source.origin):
+            stored = None if self._id_name is None else source.table([self._id_name]).column(0)
+            ids = to_ids(stored, self.n_rows)
+            if stored is not None:
+                _check_unique(ids, source.origin, source.parts)
             return ids
 
     @property
@@ -335,8 +348,8 @@ class EmbeddingTable:
         """
         from pro2.tables.arrow import to_ids
 
-        keys = to_ids(ids, len(values)).tolist()
-        unknown = set(keys) - set(self._root.ids.tolist())
+        keys = to_ids(ids, len(values)).to_pylist()
+        unknown = set(keys) - set(self._root.id_column.to_pylist())
         if unknown:
             raise TableError(
                 f"{len(unknown)} of {len(keys)} ids are not in {self._root._source.origin}, e.g. {min(unknown)!r}; "
@@ -354,16 +367,27 @@ class EmbeddingTable:
         """
         if rows < 1:
             raise TableError(f"rows must be at least 1, found {rows}")
-        blocks: Iterator[np.ndarray]
-        if self._lazy_rows is not None:
-            blocks = (self._root._gather(self.rows[i : i + rows]) for i in range(0, self.n_rows, rows))
-        elif "_pieces" in self.__dict__ or self._source.keep:
-            blocks = (piece[i : i + rows] for piece in self._pieces for i in range(0, len(piece), rows))
-        else:
-            blocks = self._source.matrices(rows)
         start = 0
-        for X in blocks:
+        for X in self._root._blocks(rows) if self._lazy_rows is None else self._picked(rows):
             yield X, slice(start, start := start + len(X))
+
+    def _blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """The embedding of a whole table, in order: from memory where it is kept, or else read again."""
+        if self._source.keep or "_pieces" in self.__dict__:
+            return (piece[i : i + rows] for piece in self._pieces for i in range(0, len(piece), rows))
+        return self._source.matrices(rows)
+
+    def _picked(self, rows: int) -> Iterator[np.ndarray]:
+        """The embedding of some rows; while the whole passes by, where their order allows that."""
+        if self._root._is_kept or not (self.rows[1:] > self.rows[:-1]).all():
+            yield from (self._root._gather(self.rows[i : i + rows]) for i in range(0, self.n_rows, rows))
+            return
+        start = 0
+        for block in self._root._blocks(rows):
+            low, high = np.searchsorted(self.rows, (start, start + len(block)))
+            if low < high:
+                yield read_only(block[self.rows[low:high] - start])
+            start += len(block)
 
     def where(self, expression: str) -> Self:
         """Rows that satisfy a filter such as ``"split == 0 and y != place"``; lazy.
@@ -399,11 +423,16 @@ class EmbeddingTable:
     def digest(self) -> str:
         """Digest of ids, rows and columns, computed from them; a file that stores another one is refused as damaged."""
         whole, _ = self._root._verified
-        return whole if self._lazy_rows is None else _digest(self, (X for X, _ in self.iter_batches()), self.column)
+        if self._lazy_rows is None and not self._source.parts:
+            return whole
+        return _digest(self, (X for X, _ in self.iter_batches()), self.column)
 
     @property
     def origin_digest(self) -> str | None:
-        """Digest of the whole file or table that these rows were taken from; None as long as nobody verified it."""
+        """Digest of the whole file or table that these rows were taken from; None as long as nobody verified it.
+
+        That of a folder is made of the names and digests of its parts.
+        """
         return self._root._verified[0] if "_verified" in self._root.__dict__ else None
 
     def check(self) -> None:
@@ -426,6 +455,8 @@ class EmbeddingTable:
     def save(self, path: str | PathLike[str], force: bool = False, *, spreadsheet: bool = True) -> Path:
         """Write atomically; the suffix chooses the format. An existing file is kept unless ``force``.
 
+        Without a suffix it is a folder of Arrow files, each of 65,536 rows.
+
         In CSV files, text that a spreadsheet would take for a formula gets a quote before it, which `open` removes
         again; ``spreadsheet=False`` writes it as it is.
         """
@@ -433,9 +464,11 @@ class EmbeddingTable:
 
         path = Path(path)
         suffix = path.suffix.lower()
+        if suffix == "":
+            return atomic_folder(path, self._save_parts, force)
         if suffix not in WRITERS:
             expected = ", ".join(sorted(WRITERS))
-            raise TableError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {expected}")
+            raise TableError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {expected}, or a folder")
         if suffix == ".csv":
             return atomic_write(path, partial(csv_files.write_table, self, spreadsheet=spreadsheet), force)
         if suffix == ".npy":  # the columns first: a .npy file that is there then always has its CSV file
@@ -447,6 +480,13 @@ class EmbeddingTable:
         write = {".parquet": arrow.write_parquet, ".npz": arrays.write_npz}.get(suffix, arrow.write_arrow)
         return atomic_write(path, partial(write, self, meta), force)
 
+    def _save_parts(self, folder: Path) -> None:
+        for i, start in enumerate(range(0, max(self.n_rows, 1), PART_ROWS)):
+            rows = slice(start, start + PART_ROWS)
+            columns = {name: values[rows] for name, values in self.columns.items()}
+            part = type(self)(self.embeddings[rows], self.ids[rows], columns, self.provenance)
+            part.save(folder / f"part-{i:05d}.arrow")
+
     # ---- reading, of a whole table only
 
     @cached_property
@@ -454,22 +494,40 @@ class EmbeddingTable:
         """The embedding as the arrays that a file has it in; views of a memory map cost nothing."""
         return list(self._source.matrices())
 
+    @property
+    def _is_kept(self) -> bool:
+        """Whether to have the whole embedding at once, because that costs little or is done already."""
+        n_bytes = self.n_rows * self.width * self.dtype.itemsize
+        return self._source.keep or "_pieces" in self.__dict__ or n_bytes <= KEPT
+
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         """Some rows of the embedding; rows without a gap in one piece are a view."""
-        if len(self._pieces) == 1:
+        if self._is_kept and len(self._pieces) == 1:
             if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
                 return self._pieces[0][rows[0] : rows[0] + len(rows)]
             return read_only(self._pieces[0][rows])
-        starts = np.cumsum([0, *map(len, self._pieces)])
-        piece_of = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(rows, kind="stable")
+        ordered, start, high = rows[order], 0, 0
         X = np.empty((len(rows), self.width), self.dtype)
-        for i in np.unique(piece_of).tolist():
-            X[piece_of == i] = self._pieces[i][rows[piece_of == i] - starts[i]]
+        for block in self._pieces if self._is_kept else self._blocks(BATCH):
+            low, high = high, int(np.searchsorted(ordered, start + len(block)))
+            X[order[low:high]] = block[ordered[low:high] - start]
+            start += len(block)
+            if high == len(rows):
+                break
         return read_only(X)
 
     @cached_property
     def _verified(self) -> tuple[str, np.ndarray]:
-        """One pass over everything: the digest, which is that of the file, and the rows that are not finite."""
+        """One pass over everything: `origin_digest`, and the rows that are not finite."""
+        if self._source.parts:
+            start, bad_rows, digests = 0, [], []
+            for part in self._source.parts:
+                digest, rows = type(self)._of(part)._verified
+                bad_rows.append(start + rows)
+                digests.append([part.origin.removeprefix(self._source.origin), digest])
+                start += part.n_rows
+            return "sha256:" + hashlib.sha256(to_json(digests).encode()).hexdigest(), np.concatenate(bad_rows)
         bad: list[int] = []
 
         def blocks() -> Iterator[np.ndarray]:
@@ -553,6 +611,43 @@ def _digest(table: EmbeddingTable, blocks: Iterable[np.ndarray], column: Callabl
             header(f"{name}#missing", missing.dtype, missing.shape)
             add(missing)
     return "sha256:" + state.hexdigest()
+
+
+def _recorded(source: Source) -> tuple[dict[str, Any], str | None]:
+    """Provenance and digest in our own files; of a folder the provenance that its parts share, and no digest."""
+    from pro2.tables.arrow import META
+
+    if source.parts:
+        recorded = [_recorded(part)[0] for part in source.parts]
+        for key in SAME_IN_ALL_PARTS:
+            for part, found in zip(source.parts, recorded):
+                if key in found and found[key] != recorded[0].get(key, found[key]):
+                    first = f"{source.parts[0].origin} with {recorded[0][key]!r}"
+                    raise TableError(f"{part.origin} was embedded with {key} {found[key]!r}, {first}")
+        shared = {key: value for key, value in recorded[0].items() if all(each.get(key) == value for each in recorded)}
+        return shared, None
+    meta = json.loads((source.schema.metadata or {}).get(META, b"{}"))
+    if not meta:
+        return {}, None
+    provenance = json.loads(meta["provenance"])
+    if not isinstance(provenance, dict) or _seal(meta["digest"], provenance) != meta["seal"]:
+        raise damaged(source.origin, "its provenance was edited after it was written")
+    return provenance, meta["digest"]
+
+
+def _check_unique(ids: pa.ChunkedArray, origin: str, parts: Sequence[Source] = ()) -> None:
+    """Refuse ids that repeat; of a folder the error names the parts that have one."""
+    import pyarrow.compute as pc
+
+    if pc.count_distinct(ids).as_py() == len(ids):
+        return
+    texts = ids.to_pylist()
+    if parts:
+        repeated = next(text for text, n in Counter(texts).items() if n > 1)
+        rows = [row for row, text in enumerate(texts) if text == repeated]
+        of = np.searchsorted(np.cumsum([part.n_rows for part in parts]), rows, side="right")
+        origin = " and ".join(dict.fromkeys(parts[i].origin for i in of.tolist()))
+    check_unique(objects(texts), origin)
 
 
 def _seal(digest: str, provenance: Mapping[str, Any]) -> str:
