@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import pro2
 from pro2.cli.label import writers
-from pro2.cli.main import app
 from pro2.estimators.report import LearningCurve
-from pro2.report_page import curve_drawing, doubtful_rows, write_report_page
+from pro2.report_page import curve_drawing, uncertain_rows, write_report_page
+from tests.cli.commands import refused, run, run_json
 
 EVIL = "<script>alert(1)</script>\"'&"
 VOID = {"meta", "br", "wbr", "img", "line", "circle", "polyline"}
@@ -74,7 +72,7 @@ def test_without_a_pool_it_says_what_the_report_says(tmp_path):
     assert "svg" in tags.seen
     assert "script" not in tags.seen
     assert said["report"] == adapted.report_.to_dict()
-    assert "doubtful" not in said
+    assert "uncertain" not in said
     numbers = ", ".join(map(str, adapted.report_.surprising[:12]))
     assert f"counted from 0: {numbers}." in text
 
@@ -106,10 +104,10 @@ def test_many_classes_show_the_worst_and_the_most_frequent_confusions(tmp_path):
     assert f"confused once: {(wrong == 1).sum()}." in text
 
 
-def test_doubtful_rows_are_those_of_least_probable_answer():
+def test_uncertain_rows_are_those_of_least_probable_answer():
     model, X, y = problem(3, 8)
     adapted = model.adapt(X, y)
-    at, counts = doubtful_rows(adapted, pro2.EmbeddingTable(X.astype("float32")), 5)
+    at, counts = uncertain_rows(adapted, pro2.EmbeddingTable(X.astype("float32")), 5)
     sure = adapted.predict_proba(X.astype("float32")).max(axis=1)
     assert sorted(sure[at]) == sorted(sure)[:5]
     assert sum(counts.values()) == len(X)
@@ -167,66 +165,50 @@ def test_done_writes_the_page_without_an_accuracy_and_nothing_without_a_report(t
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, monkeypatch):
     model, X, y = problem(2, 8)
     rng = np.random.default_rng(1)
     labels = np.array([*y.tolist(), *[None] * 10], dtype=object)
     rows = np.concatenate([X, X[:10] + rng.normal(size=(10, 12))]).astype("float32")
     pro2.EmbeddingTable(rows, ids=[f"r{i}" for i in range(26)], columns={"y": labels}).save(tmp_path / "pool.arrow")
     model.save(tmp_path / "model.safetensors")
-    adapt = ["adapt", tmp_path / "model.safetensors", tmp_path / "pool.arrow", "-y", "y"]
-    assert run(*adapt, "--out", tmp_path / "adapted.safetensors").exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    run("adapt model.safetensors pool.arrow -y y --out adapted.safetensors")
     return tmp_path
 
 
-def run(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def test_the_command_names_surprising_and_doubtful_rows(files):
-    adapted, pool = files / "adapted.safetensors", files / "pool.arrow"
-    result = run("report", adapted, "--pool", pool, "-y", "y", "--out", files / "page.html", "--json")
-    assert result.exit_code == 0, result.output
-    said = json.loads(result.output)
+def test_the_command_names_surprising_and_uncertain_rows(files):
+    said = run_json("report adapted.safetensors --pool pool.arrow -y y --out page.html")
     labelled = {f"r{i}" for i in range(16)}
     assert {row["id"] for row in said["surprising"]} <= labelled
     assert said["surprising"][0]["id"] == f"r{said['report']['surprising'][0]}"
-    assert len(said["doubtful"]) == 10
-    assert labelled.isdisjoint(row["id"] for row in said["doubtful"])
+    assert len(said["uncertain"]) == 10
+    assert labelled.isdisjoint(row["id"] for row in said["uncertain"])
     text = (files / "page.html").read_text()
-    assert said["doubtful"][0]["id"] in text
+    assert said["uncertain"][0]["id"] in text
     assert "<h1>Adapted classifier: pool.arrow</h1>" in text
     assert "Model adapted.safetensors." in text
 
 
-def test_the_page_lies_beside_the_classifier_and_is_replaced_only_by_force(files):
-    adapted = files / "adapted.safetensors"
-    assert run("report", adapted).output.strip().endswith(str(files / "adapted.html"))
-    assert run("report", adapted).exit_code == 1
-    assert run("report", adapted, "--force").exit_code == 0
+def test_the_page_is_next_to_the_classifier_and_is_replaced_only_by_force(files):
+    assert run("report adapted.safetensors").strip().endswith("adapted.html")
+    assert "exists" in refused("report adapted.safetensors")
+    run("report adapted.safetensors --force")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["adapted.safetensors", "--markdown", "x"], "--markdown goes with a result folder"),
-        ([".", "--pool", "pool.arrow"], "--pool goes with an adapted classifier"),
-        (["adapted.safetensors", "--images", "."], "give that table, too"),
+        ("adapted.safetensors --markdown x", "--markdown goes with a result folder"),
+        (". --pool pool.arrow", "--pool goes with an adapted classifier"),
+        ("adapted.safetensors --images .", "give that table, too"),
+        ("adapted.safetensors --pool turned.arrow -y y", "is not what `pro2 adapt` was given"),
     ],
 )
-def test_options_of_the_other_kind_are_refused(files, words, message, monkeypatch):
-    monkeypatch.chdir(files)
-    result = run("report", *words)
-    assert result.exit_code == 1
-    assert message in str(result.exception)
-
-
-def test_another_table_with_the_same_labels_is_refused(files):
-    table = pro2.EmbeddingTable.open(files / "pool.arrow")
-    table.take(np.arange(len(table))[::-1]).save(files / "turned.arrow")
-    result = run("report", files / "adapted.safetensors", "--pool", files / "turned.arrow", "-y", "y")
-    assert result.exit_code == 1
-    assert "is not what `pro2 adapt` was given" in str(result.exception)
+def test_wrong_options_and_another_table_with_the_same_labels_are_refused(files, words, message):
+    table = pro2.EmbeddingTable.open("pool.arrow")
+    table.take(np.arange(len(table))[::-1]).save("turned.arrow")
+    assert message in refused(f"report {words}")
 
 
 @pytest.mark.parametrize("worst", [0.05, 0.45, 0.72])

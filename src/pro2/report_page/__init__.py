@@ -11,14 +11,14 @@ import math
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
 
 from pro2.atomic import atomic_write
 from pro2.embed.images import ImageError, decode, pillow_guard
-from pro2.embed.sources import table_images
+from pro2.embed.sources import FileImages, table_images
 from pro2.tables.embeddings import EmbeddingTable
 
 SHOWN_ROWS, SHOWN_CLASSES, SHOWN_CONFUSIONS = 12, 30, 15
@@ -26,15 +26,6 @@ SMALL_CONFUSION = 8  # classes up to which the whole matrix fits on a phone
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 52, 544, 12, 220
 AHEAD = 4.0  # times the labels there are: further than that a learning curve is a guess
 THUMBNAIL = 320  # pixels of the longer side: sharp at the 160 of a column, on displays of double density as well
-
-
-class Row(NamedTuple):
-    """A row to review: its id, the predicted class with its probability, and its label where it has one."""
-
-    id: str
-    answer: str
-    probability: float
-    label: str | None = None
 
 
 def write_report_page(
@@ -49,8 +40,6 @@ def write_report_page(
         Made by `adapt`, with its report.
     pool : EmbeddingTable, optional
         Target rows without labels: the page shows those with the least probable predictions.
-    force : bool
-        Replace a file at `out`.
     withheld : str
         The reason why no accuracy can be estimated from the labels, if there is one.
     labelled : (EmbeddingTable, array), optional
@@ -65,21 +54,28 @@ def write_report_page(
         raise ValueError("there is no report: only classifiers that were adapted with labels have one")
     if withheld and not report.withheld:
         report = replace(report, accuracy=math.nan, accuracy_interval=(0.0, 1.0), withheld=withheld)
-    rows: dict[str, list[Row]] = {}
-    pictures: dict[str, list[str]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     predicted: dict[str, int] = {}
     if pool is not None:
-        at, predicted = doubtful_rows(adapted, pool, SHOWN_ROWS)
-        rows["doubtful"], pictures["doubtful"] = _load_rows(adapted, pool.take(at), None, images)
+        at, predicted = uncertain_rows(adapted, pool, SHOWN_ROWS)
+        rows["uncertain"] = _describe_rows(adapted, pool.take(at), images)
     if labelled is not None:
         table, y = labelled
-        at = _surprising_rows(report, table, y)
-        rows["surprising"], pictures["surprising"] = _load_rows(adapted, table.take(at), y[at], images)
+        at = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
+        # equal rows with equal labels count once in the report
+        if len(y) < report.n_labels or max(at, default=0) >= len(y):
+            raise ValueError(
+                f"the classifier was adapted with {report.n_labels} labels, and {len(y)} were given; give the labels "
+                "that it was adapted with, or none"
+            )
+        rows["surprising"] = [
+            {**row, "label": str(label)} for row, label in zip(_describe_rows(adapted, table.take(at), images), y[at])
+        ]
     shown = [row for some in rows.values() for row in some]
-    if images is not None and shown and not any(map(any, pictures.values())):  # one may be damaged, but not all
+    if images is not None and shown and not any(row["image"] for row in shown):  # one may be damaged, but not all
         raise ValueError(
-            f"images={str(images)!r} has no image of these rows, such as {shown[0].id!r}: give the folder that their "
-            "names start from"
+            f"images={str(images)!r} has no image of these rows, such as {shown[0]['id']!r}: give the folder that "
+            "their names start from"
         )
     curve = None if report.withheld else report.learning_curve
     provenance = getattr(adapted, "provenance", {})
@@ -88,17 +84,16 @@ def write_report_page(
     environment.filters["percent"] = _percent
     environment.tests["known"] = lambda number: number is not None and not math.isnan(number)
     page = environment.get_template("page.html").render(
-        r=report, **{name: list(zip(some, pictures[name])) for name, some in rows.items()},
-        model=model, date=date.today().isoformat(),
+        r=report, **rows, model=model, date=date.today().isoformat(),
         target=provenance.get("target", {}).get("file", ""), source=provenance.get("source", {}).get("file", ""),
         classes=_classes(report, predicted), confusion=_confusion(report), drawing=curve and curve_drawing(curve),
     )  # fmt: skip
     atomic_write(out, lambda file: file.write(page.encode()), force)
-    plain = {name: [row._asdict() for row in some] for name, some in rows.items()}
+    plain = {name: [{**row, "image": bool(row["image"])} for row in some] for name, some in rows.items()}
     return {"verdict": report.verdict(), "report": report.to_dict(), "predicted": predicted, **plain}
 
 
-def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarray, dict[str, int]]:
+def uncertain_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarray, dict[str, int]]:
     """Numbers of the `n` rows with the least probable predictions, and how many rows are predicted of each class."""
     probability = np.empty(len(table))
     counts = np.zeros(len(adapted.classes_), dtype=int)
@@ -110,70 +105,51 @@ def doubtful_rows(adapted: Any, table: EmbeddingTable, n: int) -> tuple[np.ndarr
     return np.argsort(probability, kind="stable")[:n], dict(zip(names, counts.tolist()))
 
 
-def _surprising_rows(report: Any, table: EmbeddingTable, y: np.ndarray) -> np.ndarray:
-    """Numbers of the labelled rows to review; among other labels the same numbers would be other rows."""
-    rows = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
-    names = [str(label) for label in y.tolist()]
-    counts = [names.count(str(name)) for name in report.classes]
-    # equal rows with equal labels count once in the report
-    counts_fit = all(n <= m and (n > 0) == (m > 0) for n, m in zip(report.counts, counts))
-    if not counts_fit or max(rows, default=0) >= len(table):
-        raise ValueError(
-            f"the classifier was adapted with {report.n_labels} labels, and the {len(names)} given are others; "
-            "give the labels that it was adapted with, or none"
-        )
-    return rows
-
-
-def _load_rows(
-    adapted: Any, table: EmbeddingTable, y: np.ndarray | None, images: Path | None
-) -> tuple[list[Row], list[str]]:
-    """The rows of a small table, and their images as `data:` addresses: empty where there is none to show."""
+def _describe_rows(adapted: Any, table: EmbeddingTable, images: Path | None) -> list[dict[str, Any]]:
+    """Id, predicted class, its probability and image (a `data:` address, or empty) of the rows of a small table."""
     if not len(table):
-        return [], []
+        return []
     P = np.asarray(adapted.predict_proba(table.embeddings))
-    names = [str(adapted.classes_[k]) for k in P.argmax(axis=1)]
-    labels = [None] * len(table) if y is None else [str(label) for label in y.tolist()]
-    rows = [Row(str(i), *values) for i, *values in zip(table.ids.tolist(), names, P.max(axis=1).tolist(), labels)]
-    if images is None:
-        return rows, [""] * len(rows)
-    files, addresses = table_images(table, images), []
-    with pillow_guard():
-        for i in range(len(rows)):
-            try:
-                image = decode(files.read(i))
-            except ImageError:  # one unreadable image is no reason to have no page
-                addresses.append("")
-                continue
-            image.thumbnail((THUMBNAIL, THUMBNAIL), reducing_gap=2.0)
-            buffer = io.BytesIO()
-            image.save(buffer, "JPEG", quality=80)
-            addresses.append("data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode())
-    return rows, addresses
+    addresses = [""] * len(table)
+    if images is not None:
+        files = table_images(table, images)
+        with pillow_guard():
+            addresses = [_thumbnail(files, i) for i in range(len(table))]
+    found = zip(table.ids.tolist(), adapted.classes_[P.argmax(axis=1)].tolist(), P.max(axis=1).tolist(), addresses)
+    return [{"id": str(i), "predicted": str(name), "probability": p, "image": image} for i, name, p, image in found]
+
+
+def _thumbnail(files: FileImages, row: int) -> str:
+    try:
+        image = decode(files.read(row))
+    except ImageError:  # one unreadable image is no reason to have no page
+        return ""
+    image.thumbnail((THUMBNAIL, THUMBNAIL), reducing_gap=2.0)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def _percent(share: float, digits: int = 0) -> str:
     return "–" if math.isnan(share) else f"{share:.{digits}%}"
 
 
-def _classes(report: Any, predicted: dict[str, int]) -> list[list[str]]:
-    """The table of classes, its head first; of many classes those that were predicted worst."""
-    accuracy = [math.nan] * len(report.classes)
-    if report.confusion is not None and not report.withheld:
-        accuracy = [row[k] / sum(row) if sum(row) else math.nan for k, row in enumerate(report.confusion.tolist())]
-    order = list(range(len(accuracy)))
-    if len(order) > SHOWN_CLASSES:
-        order.sort(key=lambda k: (math.isnan(accuracy[k]), accuracy[k]))
+def _classes(report: Any, predicted: dict[str, int]) -> dict[str, Any]:
+    """The table of classes; of many classes those that were predicted worst."""
+    K, accuracy = len(report.classes), np.full(len(report.classes), np.nan)
     columns = {
-        "class": [str(name) for name in report.classes],
-        "labels": [str(n) for n in report.counts],
+        "class": list(map(str, report.classes)),
+        "labels": report.counts,
         "assumed share": [_percent(share, 1) for share in report.shares],
     }
-    if not report.withheld:
-        columns["held-out accuracy"] = list(map(_percent, accuracy))
+    if report.confusion is not None and not report.withheld:
+        C = np.asarray(report.confusion, dtype=float)
+        accuracy = np.divide(C.diagonal(), C.sum(axis=1), out=accuracy, where=C.sum(axis=1) > 0)
+        columns["held-out accuracy"] = [_percent(share) for share in accuracy]
     if predicted:
-        columns["predicted in the pool"] = [str(predicted.get(name, 0)) for name in columns["class"]]
-    return [list(columns), *([column[k] for column in columns.values()] for k in order[:SHOWN_CLASSES])]
+        columns["predicted in the pool"] = [predicted.get(name, 0) for name in columns["class"]]
+    shown = np.argsort(accuracy, kind="stable")[:SHOWN_CLASSES].tolist() if K > SHOWN_CLASSES else range(K)
+    return {"head": list(columns), "rows": [[column[k] for column in columns.values()] for k in shown]}
 
 
 def _confusion(report: Any) -> dict[str, Any] | None:
