@@ -42,13 +42,7 @@ def resnet() -> tuple[Any, Any]:
     return transformers.ResNetModel(config), processor
 
 
-def dinov2() -> tuple[Any, Any]:
-    config = transformers.Dinov2Config(**VIT, patch_size=8)
-    processor = transformers.BitImageProcessorPil(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32})
-    return transformers.Dinov2Model(config), processor
-
-
-MODELS = {"clip": (clip, 24), "vit": (vit, 24), "resnet": (resnet, 16), "dinov2": (dinov2, 24)}
+MODELS = {"clip": (clip, 24), "vit": (vit, 24), "resnet": (resnet, 16)}
 
 
 @pytest.fixture(scope="module")

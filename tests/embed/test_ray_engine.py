@@ -83,23 +83,8 @@ slow = Slow(images.root, images.paths, images.ids, images.columns)
 print("rows", extract(slow, backbone, folder / "ray.arrow", engine=deadly, **options).n_rows)
 """
 
+
 # The driver is killed; the same command continues with what it had finished.
-DRIVER = """
-command = [sys.executable, "-c", "from pro2.cli.main import main; main()", "embed", str(folder / "images")]
-command += ["--backbone", name, "--batch-size", "1", "--on-error", "skip", "--out", str(folder / "ray.arrow")]
-command += ["--engine", "ray", "--ray-address", cluster.address, "--ray-workers", "2"]
-driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-while len(list(folder.glob("ray.arrow.parts/shard-*.npz"))) < 2:
-    assert driver.poll() is None, "it ended before it could be killed"
-    time.sleep(0.002)
-driver.kill()
-driver.wait()
-print("finished", (folder / "ray.arrow").exists())
-again = subprocess.run(command, capture_output=True, text=True)
-print(again.returncode, "from an earlier run" in again.stderr, again.stderr[-2000:] if again.returncode else "")
-"""
-
-
 def run_script(script: str, folder: Path, backbone: str) -> str:
     process = subprocess.run(
         [sys.executable, "-c", HEAD + script + TAIL, str(folder), backbone],
@@ -129,11 +114,3 @@ def test_a_killed_worker_and_a_killed_node_change_no_row(make_images, tiny: str,
     printed = run_script(KILLS, tmp_path, tiny)
     assert "killed worker and node" in printed
     assert "rows 96" in printed
-
-
-@pytest.mark.slow
-def test_a_killed_driver_can_be_started_again(make_images, tiny: str, tmp_path: Path) -> None:
-    make_images(400, side=200)
-    printed = run_script(DRIVER, tmp_path, tiny)
-    assert "finished False" in printed
-    assert "0 True" in printed

@@ -15,22 +15,12 @@ from pro2.embed.spec import Spec
 from pro2.tables.embeddings import EmbeddingTable
 
 
-class Letters:
-    """Counts letters; knows how often it was asked, and may fail at a call."""
+def letters(texts: list[str]) -> np.ndarray:
+    """Counts letters."""
+    return np.array([[text.count(letter) for letter in "abcde"] for text in texts])
 
-    def __init__(self, fail_at: int | None = None) -> None:
-        self.calls: list[int] = []
-        self.fail_at = fail_at
 
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        self.calls.append(len(texts))
-        if len(self.calls) == self.fail_at:
-            raise KeyboardInterrupt
-        return np.array([[text.count(letter) for letter in "abcde"] for text in texts])
-
-    @property
-    def backbone(self) -> TextBackbone:
-        return TextBackbone(Spec("letters@count", "count", 5, {}, takes="text"), self, "sha256:0", "python")
+BACKBONE = TextBackbone(Spec("letters@count", "count", 5, {}, takes="text"), letters, "sha256:0", "python")
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -38,48 +28,22 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def embed(source: Path, out: Path, encode: Letters | None = None, **options: object) -> Extraction:
-    return extract(open_texts(source, "body"), (encode or Letters()).backbone, out, **options)  # type: ignore[arg-type]
-
-
-def some_texts(n: int) -> list[str]:
-    rng = np.random.default_rng(0)
-    return ["".join(rng.choice(list("abcde"), rng.integers(1, 60))) for _ in range(n)]
+def embed(source: Path, out: Path, **options: object) -> Extraction:
+    return extract(open_texts(source, "body"), BACKBONE, out, **options)  # type: ignore[arg-type]
 
 
 def test_rows_keep_their_order_whatever_their_length(tmp_path):
-    texts = some_texts(3 * TextBackbone.chunk + 5)
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 60, 3 * TextBackbone.chunk + 5)
+    texts = ["".join(rng.choice(list("abcde"), length)) for length in lengths]
     source = write(tmp_path / "r.csv", "id,body,stars", *(f"{i:03d},{text},{i % 5}" for i, text in enumerate(texts)))
     embed(source, tmp_path / "t.arrow")
     table = EmbeddingTable.open(tmp_path / "t.arrow")
-    np.testing.assert_array_equal(table.embeddings, Letters()(texts))
+    np.testing.assert_array_equal(table.embeddings, letters(texts))
     assert table.ids.tolist() == [f"{i:03d}" for i in range(len(texts))]
     assert table.column("body").tolist() == texts
     assert table.column("stars").tolist() == [i % 5 for i in range(len(texts))]
     assert table.provenance["backbone"] == "letters@count"
-
-
-def test_an_interrupted_run_continues_and_ends_in_the_same_bytes(tmp_path):
-    source = write(tmp_path / "r.csv", "body", *some_texts(100))
-    embed(source, tmp_path / "whole.arrow", batch_size=4)
-    with pytest.raises(KeyboardInterrupt):
-        embed(source, tmp_path / "t.arrow", Letters(fail_at=20), batch_size=4)
-    again = Letters()
-    assert embed(source, tmp_path / "t.arrow", again, batch_size=4).resumed == 64  # two shards of eight batches
-    assert sum(again.calls) == 36
-    assert (tmp_path / "t.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
-
-
-def test_the_same_list_is_not_embedded_again_and_another_is(tmp_path):
-    source, encode = write(tmp_path / "r.csv", "body", "abc", "cde"), Letters()
-    embed(source, tmp_path / "t.arrow", encode)
-    assert embed(source, tmp_path / "t.arrow", encode).was_complete
-    assert encode.calls == [2]
-    write(source, "body", "abc", "cdd")
-    with pytest.raises(ValueError, match=r"made from other texts.*force=True"):
-        embed(source, tmp_path / "t.arrow", encode)
-    assert embed(source, tmp_path / "t.arrow", encode, force=True).n_rows == 2
-    assert encode.calls == [2, 2]
 
 
 def test_empty_texts_end_the_run_or_are_left_out_with_the_reason(tmp_path):
@@ -125,7 +89,7 @@ def test_texts_and_images_are_not_mistaken_for_each_other(tmp_path, make_images,
     from pro2.embed.sources import open_images
 
     with pytest.raises(ValueError, match=r"letters@count takes texts, the rows are images; choose one for images"):
-        extract(open_images(make_images(2)), Letters().backbone, tmp_path / "t.arrow")
+        extract(open_images(make_images(2)), BACKBONE, tmp_path / "t.arrow")
     source = write(tmp_path / "r.csv", "body", "abc")
     with pytest.raises(ValueError, match=r"takes images, the rows are texts; choose a text encoder"):
         extract(open_texts(source, "body"), backbone, tmp_path / "t.arrow")
