@@ -274,8 +274,6 @@ def test_spreadsheets_show_text_and_reading_gives_it_back() -> None:
     run_json("fit t.arrow -y y -o model")
     run_json("predict model t.arrow -o p.csv")
     assert all(line.startswith("'=") for line in Path("p.csv").read_text(encoding="utf-8").splitlines()[1:])
-    run_json("predict model t.arrow -o raw.csv --no-spreadsheet")
-    assert pd.read_csv("raw.csv")["id"].tolist() == ids
     run_json("suggest model t.arrow -n 4 --out next.csv")
     chosen = fill("next.csv", {f"'{name}": "'-a" if i % 4 else "'+b" for i, name in enumerate(ids)})
     assert all(name.startswith("'=") for name in chosen)

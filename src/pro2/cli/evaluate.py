@@ -41,11 +41,10 @@ def predict(
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    spreadsheet: options.Spreadsheet = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Predict the class of every row of TABLE; of several labels, 0 or 1 for each.
+    """Predict the class of every row of TABLE, or 0 or 1 for each of several labels.
 
     \b
     Examples:
@@ -62,13 +61,18 @@ def predict(
     counts = Counter({str(name): 0 for name in names.tolist()})
 
     def write(file: IO[bytes]) -> None:
-        batches = _predictions(classifier, rows, proba, counts, progress)
-        if out.suffix.lower() == ".parquet":
-            _write_parquet(file, batches)
-            return
+        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, rows, proba, counts, progress)
         first = next(batches)
-        cells = chain.from_iterable(zip(*batch.values()) for batch in chain([first], batches))
-        write_rows(file, list(first), cells, spreadsheet)
+        batches = chain([first], batches)
+        if out.suffix.lower() == ".csv":
+            write_rows(file, list(first), chain.from_iterable(zip(*batch.values()) for batch in batches))
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(file, pa.table(first).schema) as writer:
+            for batch in batches:
+                writer.write_table(pa.table(batch))
 
     with Progress("rows", quiet=len(rows) <= BATCH) as progress:
         atomic_write(out, write, force)
@@ -99,31 +103,20 @@ def _predictions(
         progress.update(span.stop, len(table))
 
 
-def _write_parquet(file: IO[bytes], batches: Iterator[dict[str, list[Any]]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    first = pa.table(next(batches))
-    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
-        for batch in chain([first], map(pa.table, batches)):
-            writer.write_table(batch)
-
-
 def evaluate(
     adapted: options.AdaptedFile,
     table: options.TableFile,
     label: options.SomeLabel = None,
     labels: options.Labels = None,
-    source: Annotated[Path | None, Option(help="Model that ADAPTED was made from, to compare with.")] = None,
+    source: Annotated[Path | None, Option(help="Model that ADAPTED was made from, for comparison.")] = None,
     group: Annotated[
         list[str] | None, Option("--group", "-g", metavar="<str>", help="Column of groups; several are crossed.")
     ] = None,
     where: options.Where = None,
     confidence: Annotated[float, Option(help="Level of the confidence intervals.")] = 0.95,
-    out: Annotated[Path | None, Option("--out", "-o", help="Write all groups, classes and confusions, .csv.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write groups, classes and mistakes to this .csv.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    spreadsheet: options.Spreadsheet = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -168,7 +161,7 @@ def evaluate(
     header, records = (LABEL_DETAILS, _label_details) if several else (DETAILS, _details)
     details = records(result, before)
     if out is not None:
-        atomic_write(out, lambda file: write_rows(file, header, details, spreadsheet), force)
+        atomic_write(out, lambda file: write_rows(file, header, details), force)
     value = {"rows": len(rows), "unlabeled": len(unlabelled), **result.to_dict()}
     value |= {"source_head": before[0].to_dict() if before else None, "out": out}
     notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
@@ -282,13 +275,13 @@ def diagnose(
     target: options.TableFile,
     label: options.Label,
     where: options.Where = None,
-    figure: Annotated[Path | None, Option(help="Draw the three curves into this .png, .svg or .pdf.")] = None,
+    figure: Annotated[Path | None, Option(help="Draw a figure of the three answers: .png, .svg or .pdf.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show from labelled TARGET rows how the target differs, how many features it needs and what more labels add.
+    """Show how the target differs from the source, how many features it needs and what more labels would add.
 
     \b
     Examples:

@@ -27,16 +27,18 @@ Sampling = enum.StrEnum("Sampling", ["auto", "by_class", "random", "suggested"])
 
 def fit(
     out: options.Out,
-    source: Annotated[list[Path] | None, Argument(help="Table with labels; or files of moments.")] = None,
-    label: Annotated[str | None, Option("--label", "-y", help="Label column; or several of 0 and 1: a,b,c.")] = None,
-    moments: Annotated[bool, Option("--moments", help="SOURCE are files of SourceMoments, to be added.")] = False,
+    source: Annotated[list[Path] | None, Argument(help="Table with labels, or files of moments.")] = None,
+    label: Annotated[
+        str | None, Option("--label", "-y", help="Column of the label, or columns of 0 and 1: a,b,c.")
+    ] = None,
+    moments: Annotated[bool, Option("--moments", help="SOURCE are files of moments, which are added up.")] = False,
     head: Annotated[Path | None, Option(help="Linear layer to start from, .safetensors.")] = None,
     unlabeled: Annotated[Path | None, Option(help="Table without labels, for --head or --classes.")] = None,
-    classes: Annotated[str | None, Option(help="Names of the classes, e.g. cat,dog; in the order of --head.")] = None,
+    classes: Annotated[str | None, Option(help="Names of the classes (cat,dog), in the order of --head.")] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    n_components: Annotated[int | None, Option(help="Ranked features to learn; by default enough.")] = None,
+    n_components: Annotated[int | None, Option(help="Number of ranked features; by default 128, or all.")] = None,
     solver: Annotated[Solver, Option(help="Closed form, logistic loss, or the paper's AdamW.")] = Solver.krylov,
     ridge: Annotated[float, Option(help="Regularisation of the source problem.")] = 0.3,
     scale: Annotated[Scale, Option(help="Scaling of the embeddings.")] = Scale.auto,
@@ -208,11 +210,11 @@ def adapt(
     labels: options.Labels = None,
     where: options.Where = None,
     unlabeled: Annotated[Path | None, Option(help="Table of target rows without labels.")] = None,
-    validation: Annotated[Path | None, Option(help="Table of labelled rows that choose the paper's probe.")] = None,
+    validation: Annotated[Path | None, Option(help="Table of labelled rows that select the paper's probe.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    l2: Annotated[str | None, Option(help="Instead of the model's: a number, auto or loo.")] = None,
-    n_features: Annotated[str | None, Option(help="Instead of the model's: a number, auto or loo.")] = None,
+    l2: Annotated[str | None, Option(help="Override the model's: a number, auto or loo.")] = None,
+    n_features: Annotated[str | None, Option(help="Override the model's: a number, auto or loo.")] = None,
     label_sampling: Annotated[Sampling | None, Option(help="How the labelled rows were drawn.")] = None,
     class_shares: Annotated[
         str | None, Option(help="Known shares of the classes in the target, such as cat=0.7,dog=0.3.")
@@ -221,7 +223,7 @@ def adapt(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Adapt MODEL to a target with the labels of TARGET; by default its rows without a label are used as well.
+    """Adapt MODEL to a target with the labels of TARGET, whose other rows are used without labels.
 
     Labels are in a column of TARGET (--label), where an empty cell means none, or in separate files (--labels). Pass
     --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them.
@@ -331,7 +333,6 @@ def suggest(
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    spreadsheet: options.Spreadsheet = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -370,7 +371,7 @@ def suggest(
     lines = ids
     if out is not None:
         cells = [*copied, *((name, "") for name in ids)]
-        atomic_write(out, lambda file: write_rows(file, ["id", "label"], cells, spreadsheet), force)
+        atomic_write(out, lambda file: write_rows(file, ["id", "label"], cells), force)
         words = [word for path in [*(labels or []), out] for word in ("--labels", str(path))]
         words += ["--embedding", embedding] if embedding else []
         command = ["pro2", "adapt", str(model), str(pool), *words, "--label-sampling", "suggested"]

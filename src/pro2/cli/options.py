@@ -13,16 +13,15 @@ ModelFile = Annotated[Path, Argument(help="Model file, made by `pro2 fit`.")]
 AdaptedFile = Annotated[Path, Argument(help="Classifier made by `pro2 adapt`, or a model: its source head.")]
 TableFile = Annotated[Path, Argument(help="Embedding table: .arrow, .parquet, .csv, .npz, or a folder of parts.")]
 Out = Annotated[Path, Option("--out", "-o", help="File to write.")]
-Label = Annotated[str, Option("--label", "-y", help="Column of the label; rows without one are left out.")]
-SomeLabel = Annotated[str | None, Option("--label", "-y", help="Column of the label in the table, or in --labels.")]
+Label = Annotated[str, Option("--label", "-y", help="Column of the label; rows without a label are left out.")]
+SomeLabel = Annotated[str | None, Option("--label", "-y", help="Column of the label, in the table or in --labels.")]
 Labels = Annotated[
     list[Path] | None,
-    Option(metavar="<path>", help="CSV with columns id and label, as `pro2 suggest --out` writes; repeatable."),
+    Option(metavar="<path>", help="CSV file with columns id and label, as `pro2 suggest --out` writes it; repeatable."),
 ]
 Where = Annotated[str | None, Option("--where", "-w", help='Rows to use, e.g. "split == 0 and y != place".')]
-Embedding = Annotated[str | None, Option(help="Column of the embedding, or a pattern for columns, e.g. 'e*'.")]
-Verify = Annotated[bool, Option("--verify/--no-verify", help="Compare the content of tables with their digests.")]
-Spreadsheet = Annotated[bool, Option(help="In .csv, put ' before text that begins with = + - or @.")]
+Embedding = Annotated[str | None, Option(help="Column of the embedding, or a pattern of columns such as 'e*'.")]
+Verify = Annotated[bool, Option("--verify/--no-verify", help="Compare tables with the digests in their files.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace existing output; accept another backbone.")]
 Replace = Annotated[bool, Option("--force", "-f", help="Replace the file at --out if it exists.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]

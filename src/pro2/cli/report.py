@@ -32,16 +32,16 @@ def report(
     path: Annotated[Path, Argument(help="Adapted classifier, or result folder of `pro2 sweep`.")],
     out: Annotated[
         Path | None,
-        Option("--out", "-o", help="Page to write, by default PATH.html, or PATH/report for a folder."),
+        Option("--out", "-o", help="Page to write; default: PATH.html, for a result folder PATH/report."),
     ] = None,
-    pool: Annotated[Path | None, Option(help="Table of target rows, to show the least certain ones.")] = None,
+    pool: Annotated[Path | None, Option(help="Table of target rows; the least certain ones are shown.")] = None,
     label: options.SomeLabel = None,
     labels: options.Labels = None,
     images: Annotated[Path | None, Option(help="Folder with the images of the pool's rows.")] = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
-    selection: Annotated[str | None, Option(help="Of a folder: validation, oracle or support.")] = None,
-    markdown: Annotated[Path | None, Option(help="Of a folder: also write NAME.md with figures there.")] = None,
+    selection: Annotated[str | None, Option(help="For a result folder: validation, oracle or support.")] = None,
+    markdown: Annotated[Path | None, Option(help="For a result folder: also write NAME.md with figures there.")] = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -108,7 +108,7 @@ def demo(
     browser: Annotated[bool, Option(help="With --label: open the page.")] = True,
     as_json: options.AsJson = False,
 ) -> None:
-    """Adapt to four shifts of real digit images with 2, 8 and 32 labels per class; no download, under a minute.
+    """Adapt to four shifts of real digit images; takes under a minute and needs no download.
 
     \b
     Examples:

@@ -39,10 +39,10 @@ def sweep(
     selection: Annotated[str | None, Option(help="validation, oracle or support.")] = None,
     engine: Annotated[str, Option(help="local (threads of this machine) or ray (a cluster).")] = "local",
     address: Annotated[str | None, Option(help="With --engine ray: address of a running cluster.")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Draws at a time; by default one per core.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Cells measured at a time; by default one per core.")] = None,
     device: Annotated[str | None, Option(help="Where features are trained by gradient steps, e.g. cuda.")] = None,
     retry: Annotated[bool, Option("--retry", help="Run failed runs again.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would be done.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print how many runs are missing.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print progress and summary as JSON lines.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but the summary.")] = False,
 ) -> None:
