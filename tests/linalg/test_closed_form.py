@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pro2.linalg.closed_form import Group, average, only_of_their_class, rows_that_decide, temperature
+from pro2.linalg.closed_form import (
+    Group,
+    Sums,
+    average,
+    fit_columns,
+    only_of_their_class,
+    rows_that_decide,
+    temperature,
+)
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.moments import Moments
 from pro2.linalg.prior import PriorFamily, SourcePrior
@@ -28,6 +36,10 @@ def target(K, D, M, seed=1):
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(K), np.arange(K), rng.integers(0, K, max(0, M - 2 * K))])[:M]
     return rng.normal(size=(M, D)) + rng.normal(size=(K, D))[y], y, rng.uniform(0.3, 3.0, M)
+
+
+def group_of(prior, covariance, Z, y, c, sums=None):
+    return Group.fitted(prior, covariance, 0.0, Z, *fit_columns(prior, Z, y, c), sums)
 
 
 def fitted(prior, X, y, c):
@@ -67,11 +79,11 @@ def test_left_out_scores_of_every_member_are_those_of_a_refit_without_the_row(pr
     offset = np.zeros(K)
     Z = prior.rows(X)
     for covariance in FAMILY.covariances:
-        group = Group.fitted(prior, covariance, 0.0, Z, y, c)
+        group = group_of(prior, covariance, Z, y, c)
         left_out = group.left_out(offset, np.sqrt(c))
         for i in range(0, M, 3):
             rest = np.delete(np.arange(M), i)
-            other = Group.fitted(prior, covariance, 0.0, Z[rest], y[rest], c[rest])
+            other = group_of(prior, covariance, Z[rest], y[rest], c[rest])
             for r in range(len(FAMILY.prior_scales)):
                 for s in range(len(prior.means)):
                     one = np.zeros((len(FAMILY.prior_scales), len(prior.means)))
@@ -97,9 +109,9 @@ def test_features_and_rows_give_the_same_fit(covariance):
     """More labels than features go through A'A, fewer through A A'; both hold at one size."""
     prior, (X, y, c) = source(3, 8), target(3, 8, 20)
     Z, offset, weights = prior.rows(X), np.array([0.1, -0.3, 0.2]), np.full((3, len(prior.means)), 1 / 27)
-    primal = Group.fitted(prior, covariance, 0.0, Z, y, c)
-    dual = Group.fitted(prior, covariance, 0.0, Z[None], y[None], c[None])  # with a leading axis always dual
-    many = Group.fitted_to_many(prior, covariance, 0.0, Z, y, c, np.arange(0, 20, 2))
+    primal = group_of(prior, covariance, Z, y, c)
+    dual = group_of(prior, covariance, Z[None], y[None], c[None])  # with a leading axis always dual
+    many = group_of(prior, covariance, Z[::2], y[::2], c[::2], Sums.of(prior, Z, y, c))
     assert primal.primal
     assert not dual.primal
     for other in (dual.head(weights[None], offset[None]), many.head(weights, offset)):

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pro2.linalg.covariance import DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
@@ -24,30 +26,23 @@ def prior_of(X, y, scale=1.0, family=FAMILY):
     return SourcePrior.from_moments(Moments.from_arrays(X, y), np.full(X.shape[1], scale), family)
 
 
-@pytest.mark.parametrize(("n", "D"), [(5, 12), (12, 12), (30, 12)])
-def test_row_space_is_the_matrix_without_the_matrix(n, D):
-    rng = np.random.default_rng(n)
-    R, Z = rng.normal(size=(n, D)) / np.sqrt(n), rng.normal(size=(7, D))
-    dense, rows = DenseCovariance(R.T @ R, 0.7), LowRankCovariance(R, 0.7)
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 12), st.booleans(), st.integers(0, 1000))
+def test_few_rows_or_a_shared_eigendecomposition_give_the_matrix_without_it(n, D, shared, seed):
+    rng = np.random.default_rng(seed)
+    R, Z, A = rng.normal(size=(n, D)) / np.sqrt(n), rng.normal(size=(7, D)), rng.normal(size=(3, D))
+    T = np.cov(rng.normal(size=(D, 40))).reshape(D, D) if shared else np.zeros((D, D))
+    dense = DenseCovariance(R.T @ R + T, 0.7)
+    other = LowRankCovariance(R, 0.7, *(np.linalg.eigh(T) if shared else ()))
+    B = R.T @ R + T + dense.shift * np.eye(D)
     for name in ("trace", "squares", "shift", "diagonal"):
-        np.testing.assert_allclose(getattr(rows, name), getattr(dense, name), rtol=1e-10)
-    for name in ("product", "solve", "gram"):
-        np.testing.assert_allclose(getattr(rows, name)(Z), getattr(dense, name)(Z), atol=1e-10)
-    np.testing.assert_allclose(rows.inverse_traces(), dense.inverse_traces(), rtol=1e-9)
-    np.testing.assert_allclose(rows.root(Z) @ rows.root(Z).T, dense.gram(Z), atol=1e-10)
-
-
-def test_a_shared_eigendecomposition_is_the_matrix_of_each_label():
-    rng = np.random.default_rng(0)
-    A, d, Z = rng.normal(size=(40, 9)), rng.normal(size=9), rng.normal(size=(7, 9))
-    T = A.T @ A / 40
-    shared = LowRankCovariance(np.sqrt(0.2) * d[None], 0.5, *np.linalg.eigh(T))
-    dense = DenseCovariance(T + 0.2 * np.outer(d, d), 0.5)
-    for name in ("trace", "squares", "shift", "diagonal"):
-        np.testing.assert_allclose(getattr(shared, name), getattr(dense, name), rtol=1e-10)
-    for name in ("product", "solve", "gram", "root", "root_adjoint"):
-        np.testing.assert_allclose(getattr(shared, name)(Z), getattr(dense, name)(Z), atol=1e-10)
-    np.testing.assert_allclose(shared.inverse_traces(), dense.inverse_traces(), rtol=1e-9)
+        np.testing.assert_allclose(getattr(other, name), getattr(dense, name), rtol=1e-10)
+    np.testing.assert_allclose(other.inverse_traces(), dense.inverse_traces(), rtol=1e-7, atol=1e-10)
+    for each in (dense, other):
+        np.testing.assert_allclose(each.product(Z), Z @ (R.T @ R + T), atol=1e-10)
+        np.testing.assert_allclose(each.solve(Z), np.linalg.solve(B, Z.T).T, atol=1e-10)
+        np.testing.assert_allclose(each.root(Z) @ each.root(Z).T, Z @ np.linalg.solve(B, Z.T), atol=1e-10)
+        np.testing.assert_allclose(each.root(Z) @ A.T, Z @ each.root_adjoint(A).T, atol=1e-10)
 
 
 @pytest.mark.parametrize("covariance", FAMILY.covariances)
@@ -60,23 +55,21 @@ def test_a_typical_source_row_has_variance_one_and_the_share_of_the_intercept(co
 
 
 @pytest.mark.parametrize("covariance", FAMILY.covariances)
-def test_gram_apply_and_root_are_one_covariance(covariance):
+def test_features_have_the_covariance_and_their_scores_are_those_of_a_head_on_rows(covariance):
     X, y = rows()
     prior = prior_of(X, y)
     Z = prior.rows(X[:8])
-    gram = prior.gram(Z, covariance) - FAMILY.intercept
-    np.testing.assert_allclose(Z @ prior.apply(Z, covariance).T, gram, atol=1e-10)
-    A = prior.root(Z, covariance)
-    np.testing.assert_allclose(A @ A.T, gram, atol=1e-10)
-    theta = np.random.default_rng(0).normal(size=(2, A.shape[1]))
-    np.testing.assert_allclose(Z @ prior.root(theta, covariance, adjoint=True).T, A @ theta.T, atol=1e-10)
+    A, theta = prior.features(Z, covariance), np.random.default_rng(0).normal(size=(2, 11))
+    np.testing.assert_allclose(A @ A.T, prior.gram(Z, covariance), atol=1e-10)
+    V, b = prior.head(theta, covariance)
+    np.testing.assert_allclose(Z @ V.T + b, A @ theta.T, atol=1e-10)
 
 
 @pytest.mark.parametrize("covariance", FAMILY.covariances)
 def test_effective_dimensions_follow_from_the_eigenvalues(covariance):
     X, y = rows()
     prior = prior_of(X, y)
-    Lambda = prior.apply(np.eye(10), covariance)
+    Lambda = prior.root(prior.root(np.eye(10), covariance), covariance, adjoint=True)
     C = prior.second_moments.product(np.eye(10))
     e = np.linalg.eigvals(Lambda @ C).real
     expected = NOISE / (np.array(FAMILY.prior_scales) * prior.unit * np.sqrt(effective_dims(e.sum(), e @ e)))

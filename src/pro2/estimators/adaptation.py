@@ -28,10 +28,15 @@ LARGE = 2e10  # multiplications from which on more than one BLAS thread pays: a 
 
 
 @cache
-def _blas() -> Any:
+def blas() -> Any:
+    """The BLAS libraries of this process, whose threads can be limited."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas")
+
+
+def blas_threads() -> int:
+    return max((library.num_threads for library in blas().lib_controllers), default=1)
 
 
 @contextmanager
@@ -40,10 +45,10 @@ def blas_threads_for(work: float) -> Iterator[None]:
 
     NumPy and SciPy bring a BLAS each, and the threads of one keep the cores from the other for a while.
     """
-    if work >= LARGE:
+    if work >= LARGE or blas_threads() == 1:
         yield
         return
-    with _blas().limit(limits=1, user_api="blas"):
+    with blas().limit(limits=1):
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from pro2.estimators.adaptation import AveragedFit
+from pro2.estimators.adaptation import AveragedFit, blas, blas_threads
 from pro2.estimators.base import check_labels, check_weight, check_X, naming
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
@@ -20,7 +21,7 @@ from pro2.linalg.arrays import Array, asarray_like, to_numpy
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.logistic import probabilities
 
-BATCH_NUMBERS = 1 << 22  # of the rows of one batch of targets: 32 MB, so that what follows from them stays in memory
+BATCH_NUMBERS = 1 << 20  # of the rows of one batch of targets: 8 MB
 
 
 class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
@@ -83,9 +84,18 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         K, T = len(self.classes_), len(self.targets_)
         coef, intercept = np.empty((T, K, rows.shape[1])), np.empty((T, K))
         shares = model.source_moments_.class_shares()
-        for at, labelled in _batches(to_numpy(unit_rows(rows) if self.unit_rows_ else rows), codes, which, weight):
-            fit = AveragedFit.of(model.priors_, shares, model.label_sampling, labelled)
-            coef[at], intercept[at] = fit.head
+
+        all_rows = to_numpy(unit_rows(rows) if self.unit_rows_ else rows)
+
+        def fit(some: np.ndarray) -> None:
+            for at, labelled in _stacks(
+                all_rows[some], codes[some], which[some], None if weight is None else weight[some]
+            ):
+                coef[at], intercept[at] = AveragedFit.of(model.priors_, shares, model.label_sampling, labelled).head
+
+        with ThreadPoolExecutor(blas_threads()) as pool, blas().limit(limits=1):
+            for _ in pool.map(fit, _batches(which, rows.shape[1])):  # raises what a thread raised
+                pass
         if K == 2:
             coef, intercept = coef[:, 1:] - coef[:, :1], intercept[:, 1:] - intercept[:, :1]
         self.coef_, self.intercept_ = asarray_like(coef, rows), asarray_like(intercept, rows)
@@ -146,24 +156,30 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         return np.zeros(n_rows, dtype=int) + at
 
 
-def _batches(X: np.ndarray, y: np.ndarray, which: np.ndarray, weight: Any) -> Iterator[tuple[np.ndarray, Labelled]]:
+def _batches(which: np.ndarray, width: int) -> list[np.ndarray]:
+    """Numbers of the rows of a few targets each, so many that what follows from them stays in the caches."""
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which))
+    batch = (ends - 1) * width // BATCH_NUMBERS
+    return np.split(order, ends[np.flatnonzero(np.diff(batch))])
+
+
+def _stacks(X: np.ndarray, y: np.ndarray, which: np.ndarray, weight: Any) -> Iterator[tuple[np.ndarray, Labelled]]:
     """(targets, their labelled rows with a leading axis) of targets that have equally many different rows."""
     # the target is part of what must be equal: a row of two targets is two rows
-    flat = Labelled.of(X, y * (int(which.max()) + 1) + which, weight)
+    names, which = np.unique(which, return_inverse=True)
+    flat = Labelled.of(X, y * len(names) + which, weight)
     of_row = which[flat.number]
     order = np.argsort(of_row, kind="stable")
-    size = np.bincount(of_row, minlength=int(which.max()) + 1)
+    size = np.bincount(of_row, minlength=len(names))
     start = np.cumsum(size) - size
     for m in np.unique(size[size > 0]):
-        targets = np.flatnonzero(size == m)
         single = m > X.shape[1] + 1  # more rows than features: one after the other, in the features
-        n = 1 if single else max(1, BATCH_NUMBERS // (int(m) * X.shape[1]))
-        for first in range(0, len(targets), n):
-            at = targets[first : first + n]
+        for at in np.flatnonzero(size == m)[:, None] if single else [np.flatnonzero(size == m)]:
             rows = order[start[at][:, None] + np.arange(m)]
             rows = rows[0] if single else rows
             number = flat.number[rows]
-            yield at, Labelled(flat.X[rows], y[number], flat.c[rows], number, flat.first)
+            yield names[at], Labelled(flat.X[rows], y[number], flat.c[rows], number, flat.first)
 
 
 def _flatten(X: Any, y: Any, target: Any) -> tuple[Any, Any, np.ndarray | None]:

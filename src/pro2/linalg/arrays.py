@@ -77,6 +77,11 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
 
+def stacked(A: np.ndarray) -> np.ndarray:
+    """Rows (..., D) as one matrix (n, D): a product with them is then one, too, not one for each leading index."""
+    return A.reshape(-1, A.shape[-1])
+
+
 def orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
     """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
 

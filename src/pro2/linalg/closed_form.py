@@ -19,12 +19,15 @@ kind are due to Geisser & Eddy (1979); see Yao et al. (2018) and, for ridge regr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
+from pro2.linalg.arrays import stacked
 from pro2.linalg.labelled import log_shares
 from pro2.linalg.prior import SourcePrior
 
@@ -32,6 +35,47 @@ MOST_SCORES = 1 << 20  # scores of one member: of more, a part of the rows decid
 LEAST_ROWS = 1024  # at least so many of them
 TEMPERATURE_SD = 0.25  # of the prior of log temperature: a handful of left-out scores says little about it
 MOST_LOG_TEMPERATURE = 2.5
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """All rows of a fit by their second moments and class sums: nothing of size (M, K) is made.
+
+    Attributes
+    ----------
+    second : array (D + 1, D + 1)
+        Of rows z, extended by one, with their weights.
+    by_class : array (K, D + 1)
+        Weighted sums of these.
+    """
+
+    prior: SourcePrior
+    second: np.ndarray
+    by_class: np.ndarray
+
+    @classmethod
+    def of(cls, prior: SourcePrior, Z: np.ndarray, y: np.ndarray, c: np.ndarray) -> Sums:
+        K, D = prior.n_classes, Z.shape[1]
+        rows = np.sqrt(c)[:, None] * Z
+        by_class = np.column_stack([csr_array((c, (y, np.arange(len(y)))), (K, len(y))) @ Z, np.bincount(y, c, K)])
+        second, total = np.empty((D + 1, D + 1)), by_class.sum(axis=0)
+        second[:-1, :-1], second[-1], second[:, -1] = rows.T @ rows, total, total
+        return cls(prior, second, by_class)
+
+    def gram(self, covariance: str) -> np.ndarray:
+        """A'A (D + 1, D + 1)."""
+        return self._features(self._features(self.second, covariance).T, covariance)
+
+    def columns(self, covariance: str) -> np.ndarray:
+        """A'S [T, h, 1], (D + 1, (H + 1) K + 1)."""
+        second, K = self.second, len(self.by_class)
+        T = _margin(self.prior) * (self.by_class - self.by_class.sum(axis=0) / K)
+        heads = stacked(self.prior.coef) @ second[:-1] + np.outer(self.prior.intercept, second[-1])
+        return self._features(np.vstack([T, heads, second[-1:]]), covariance).T
+
+    def _features(self, rows: np.ndarray, covariance: str) -> np.ndarray:
+        root = math.sqrt(self.prior.family.intercept)
+        return np.column_stack([self.prior.root(rows[:, :-1], covariance), root * rows[:, -1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +94,14 @@ class Group:
         P S [T, h, 1].
     precision : array (..., R, m)
         Diagonal of P.
+    features : array (..., m, D + 1)
+        A, the rows in coordinates whose inner products are S G S.
     spectrum : tuple (basis (..., m, r), e (..., r)) or None
         U and e, or A E and e: what P consists of. None in a group that `without` made.
-    rows : array (..., m, D) or None
-        S z; None where `theta` is given.
-    theta : array (R, D + 1, (H + 1) K + 1) or None
-        Coefficients for the columns [T, h, 1] on rows `prior.root(z)`, where `residual` does not hold all rows.
     primal : bool
         Whether the eigenvalues are those of A'A.
+    whole : tuple (E (D + 1, r), E'A'S [T, h, 1] of all rows) or None
+        Where not all rows decide the weights: what the coefficients follow from, as `residual` does not hold all rows.
     """
 
     prior: SourcePrior
@@ -66,60 +110,34 @@ class Group:
     columns: np.ndarray
     residual: np.ndarray
     precision: np.ndarray
-    spectrum: tuple[np.ndarray, np.ndarray] | None
-    rows: np.ndarray | None
-    theta: np.ndarray | None = None
+    features: np.ndarray
+    spectrum: tuple[np.ndarray, np.ndarray] | None = None
     primal: bool = False
+    whole: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def fitted(
-        cls, prior: SourcePrior, covariance: str, smoothing: float, Z: np.ndarray, y: np.ndarray, c: np.ndarray
-    ) -> Group:
-        """From rows Z (..., M, D) of the prior's space, codes y (..., M) and weights c (..., M)."""
-        root, columns = _columns(prior, Z, y, c)
-        rows, p = Z * root[..., None], prior.penalties(covariance)
-        primal = Z.ndim == 2 and Z.shape[0] > Z.shape[1] + 1
-        if primal:
-            A = root[:, None] * _features(prior, covariance, Z)
-            e, E = np.linalg.eigh(A.T @ A)
-            basis = A @ E
-        else:
-            G = prior.gram(Z, covariance) * root[..., None] * root[..., None, :]
-            e, basis = np.linalg.eigh(G)
-        e = np.maximum(e, 0.0)
-        residual, precision = _solved(basis, e, p, columns, primal)
-        return cls(prior, covariance, smoothing, columns, residual, precision, (basis, e), rows, primal=primal)
-
-    @classmethod
-    def fitted_to_many(
-        cls, prior: SourcePrior, covariance: str, smoothing: float, Z: np.ndarray, y: np.ndarray, c: np.ndarray,
-        at: np.ndarray,
+        cls, prior: SourcePrior, covariance: str, smoothing: float, Z: np.ndarray, root: np.ndarray,
+        columns: np.ndarray, sums: Sums | None = None,
     ) -> Group:  # fmt: skip
-        """The same for more rows than features, where only the rows `at` decide the weights.
+        """From rows Z (..., M, D) of the prior's space, sqrt c (..., M) and S [T, h, 1].
 
-        All rows enter by their second moments and class sums: nothing of size (M, K) is made.
+        With the sums of more rows, these enter the fits, and the others decide only the weights.
         """
-        K, p = prior.n_classes, prior.penalties(covariance)
-        extended = np.hstack([Z, np.ones((len(Z), 1))])
-        weighted = extended * c[:, None]
-        sums = np.zeros((K, extended.shape[1]))
-        np.add.at(sums, y, weighted)
-        total = sums.sum(axis=0)
-        second = weighted.T @ extended
-        T = _margin(prior) * (sums - total / K).T
-        coef = prior.coef.reshape(-1, Z.shape[1])
-        h = second[:, :-1] @ coef.T + np.outer(second[:, -1], prior.intercept)
-        moved = _to_features(prior, covariance, np.hstack([T, h, second[:, -1:]]))
-        gram = _to_features(prior, covariance, _to_features(prior, covariance, second).T)  # A'A
-        e, E = np.linalg.eigh(gram)
+        A = prior.features(Z, covariance)
+        A *= root[..., None]
+        primal = Z.ndim == 2 and (sums is not None or Z.shape[0] > Z.shape[1] + 1)
+        if not primal:
+            e, basis = np.linalg.eigh(A @ np.swapaxes(A, -1, -2))
+            inside = np.swapaxes(basis, -1, -2) @ columns
+        else:
+            e, E = np.linalg.eigh(A.T @ A if sums is None else sums.gram(covariance))
+            basis = A @ E
+            inside = basis.T @ columns if sums is None else E.T @ sums.columns(covariance)
         e = np.maximum(e, 0.0)
-        theta = np.stack([E @ ((E.T @ moved) / (e + each)[:, None]) for each in p])
-        root, columns = _columns(prior, Z[at], y[at], c[at])
-        A = root[:, None] * _features(prior, covariance, Z[at])
-        residual = (columns - A @ theta) / p[:, None, None]
-        basis = A @ E
-        precision = np.stack([(1.0 - basis**2 @ (1.0 / (e + each))) / each for each in p])
-        return cls(prior, covariance, smoothing, columns, residual, precision, (basis, e), None, theta, primal=True)
+        residual, precision = _solved(basis, e, prior.penalties(covariance), columns, inside, primal)
+        whole = None if sums is None else (E, inside)
+        return cls(prior, covariance, smoothing, columns, residual, precision, A, (basis, e), primal, whole)
 
     def prior_means(self, offset: np.ndarray, root: np.ndarray) -> np.ndarray:
         """The prior mean O for each member, (..., R, n, m, K), from log shares (..., K) and sqrt c (..., m)."""
@@ -130,10 +148,12 @@ class Group:
     def left_out(self, offset: np.ndarray, root: np.ndarray) -> np.ndarray:
         """Scores of each row by all others, (..., R, n, m, K)."""
         fixed, heads = self.parts(self.residual, offset)
-        R = fixed[..., None, :, :] - np.einsum("nh,...mhk->...nmk", self.prior.means, heads)
         scale = np.maximum(self.precision, 1e-300) * root[..., None, :]
-        T = self._split(self.columns / root[..., None])[0]
-        return np.asarray(T[..., None, None, :, :] - R / scale[..., None, :, None])
+        T = self._split(self.columns)[0] / root[..., None]
+        F = (T[..., None, :, :] - fixed / scale[..., None])[..., None, :, :]
+        for h, sizes in enumerate(self.prior.means.T):
+            F = F + sizes[:, None, None] * (heads[..., h, :] / scale[..., None])[..., None, :, :]
+        return np.asarray(F)
 
     def _split(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What belongs to T, h and 1: (..., m, K), (..., m, H, K) and (..., m, 1)."""
@@ -151,17 +171,14 @@ class Group:
 
         Intercepts are relative to equally common classes.
         """
-        prior = self.prior
-        fixed, heads = self.parts(self.residual if self.theta is None else self.theta, offset)
+        prior, A, dual = self.prior, self.features, self.residual
+        if self.whole is not None and self.spectrum is not None:
+            E, inside = self.whole
+            A, dual = E.T, inside / (self.spectrum[1] + prior.penalties(self.covariance)[:, None])[..., None]
+        fixed, heads = self.parts(dual, offset)
         share, size = weights.sum(axis=-1), weights @ prior.means
-        dual = np.einsum("...r,...rmk->...mk", share, fixed) - np.einsum("...rh,...rmhk->...mk", size, heads)
-        across = np.swapaxes(dual, -1, -2)
-        if self.rows is None:
-            V = prior.root(across[..., :-1], self.covariance, adjoint=True)
-            b = np.sqrt(prior.family.intercept) * across[..., -1]
-        else:
-            V = prior.apply(across @ self.rows, self.covariance)
-            b = prior.family.intercept * (across @ self.columns[..., -1:])[..., 0]
+        dual = np.einsum("...r,...rmk->...km", share, fixed) - np.einsum("...rh,...rmhk->...km", size, heads)
+        V, b = prior.head(dual @ A, self.covariance)
         size = size.sum(axis=-2)
         mean = np.tensordot(size, prior.coef, 1), np.tensordot(size, prior.intercept, 1)
         return prior.to_input(V + mean[0], b + mean[1])
@@ -181,11 +198,8 @@ class Group:
         lost, across = solved[..., :n], PB[:, :, rest]
         residual = self.residual[:, rest] - np.swapaxes(across, -1, -2) @ lost
         precision = self.precision[:, rest] - np.einsum("rbm,rbm->rm", across, solved[..., n:])
-        rows = None if self.rows is None else self.rows[rest]
-        group = Group(
-            self.prior, self.covariance, self.smoothing, self.columns[rest], residual, precision, None, rows, self.theta
-        )
-        return group, self.columns[block] - lost
+        parts = self.columns[rest], residual, precision, self.features[rest]
+        return Group(self.prior, self.covariance, self.smoothing, *parts), self.columns[block] - lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,19 +236,21 @@ class Average:
         """From labels y and weights c (..., m), and which of them are the only one of their class."""
         family = groups[0].prior.family
         offset, root = log_shares(counts), np.sqrt(c)
-        F = np.concatenate([_flat(g.left_out(offset, root)) for g in groups], axis=-3)  # (..., members, m, K)
-        votes = c[..., None, :] * _log_likelihood(F, y)
+        scores = [_flat(g.left_out(offset, root)) for g in groups]  # each (..., members, m, K)
+        found = np.concatenate([_log_likelihood(F, y) for F in scores], axis=-2)
         if alone.any():
-            means = np.concatenate([_flat(g.prior_means(offset, root)) for g in groups], axis=-3)
-            votes = np.where(alone[..., None, :], c[..., None, :] * _log_likelihood(means, y), votes)
+            means = [_log_likelihood(_flat(g.prior_means(offset, root)), y) for g in groups]
+            found = np.where(alone[..., None, :], np.concatenate(means, axis=-2), found)
         # rows that decide the weights speak for all labels
-        votes *= (counts.sum(axis=-1) / c.sum(axis=-1))[..., None, None]
+        votes = c[..., None, :] * found * (counts.sum(axis=-1) / c.sum(axis=-1))[..., None, None]
         bonus = np.concatenate([np.tile(g.prior.means.any(axis=1), g.precision.shape[-2]) for g in groups])
         total = votes.sum(axis=-1) + family.source_bonus * bonus
         own = _softmax(family.sharpness, total[..., None, :] - np.swapaxes(votes, -1, -2))
-        left_out = np.einsum("...mj,...jmk->...mk", own, F, optimize=True)
+        ends = np.cumsum([F.shape[-3] for F in scores])[:-1]
+        parts = zip(np.split(own, ends, axis=-1), scores)
+        left_out = sum(np.einsum("...mj,...jmk->...mk", share, F, optimize=True) for share, F in parts)
         mean = votes.sum(axis=-1) / counts.sum(axis=-1)[..., None]
-        return cls(groups, y, c, counts, _softmax(family.sharpness, total), left_out, mean)
+        return cls(groups, y, c, counts, _softmax(family.sharpness, total), np.asarray(left_out), mean)
 
     def head(self, smoothing: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The average as one affine map on raw rows, (..., K, D) and (..., K), for equally common classes.
@@ -308,19 +324,17 @@ def average(
     K = priors[0].n_classes
     at = rows_that_decide(priors[0], X, y)
     counts = _counts(y, c, K)
-    alone = only_of_their_class(y, K)
-    groups = []
+    own_y, own_c, alone = (v if at is None else v[at] for v in (y, c, only_of_their_class(y, K)))
+    groups: list[Group] = []
     for prior in priors:
-        versions = [(0.0, prior.rows(X))] if smoothed is None else smoothed
-        for smoothing, Z in versions:
-            for covariance in prior.family.covariances:
-                if at is None:
-                    groups.append(Group.fitted(prior, covariance, smoothing, Z, y, c))
-                else:
-                    groups.append(Group.fitted_to_many(prior, covariance, smoothing, Z, y, c, at))
-    if at is not None:
-        y, c, alone = y[at], c[at], alone[at]
-    return Average.of(groups, y, c, counts, alone)
+        for smoothing, Z in [(0.0, prior.rows(X))] if smoothed is None else smoothed:
+            sums = None if at is None else Sums.of(prior, Z, y, c)
+            Z = Z if at is None else Z[at]
+            root, columns = fit_columns(prior, Z, own_y, own_c)
+            groups += [
+                Group.fitted(prior, name, smoothing, Z, root, columns, sums) for name in prior.family.covariances
+            ]
+    return Average.of(groups, own_y, own_c, counts, alone)
 
 
 def temperature(F: np.ndarray, y: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -360,7 +374,10 @@ def rows_that_decide(prior: SourcePrior, X: np.ndarray, y: np.ndarray) -> np.nda
     n = max(LEAST_ROWS, MOST_SCORES // K)
     if X.ndim > 2 or len(y) <= n or len(y) <= X.shape[1] + 1:
         return None
-    own = prior.scores(prior.rows(X))[np.arange(len(y)), 0, y]
+    coef, intercept = prior.to_input(prior.coef[0], prior.intercept[0])
+    own = np.concatenate([X[y == k] @ coef[k] + intercept[k] for k in range(K)])[
+        np.argsort(np.argsort(y, kind="stable"))
+    ]
     mean = np.bincount(y, own, K) / np.maximum(np.bincount(y, minlength=K), 1)
     order = np.lexsort((own, mean[y]))
     return np.sort(order[np.linspace(0, len(y) - 1, n).round().astype(int)])
@@ -381,7 +398,7 @@ def _counts(y: np.ndarray, c: np.ndarray, n_classes: int) -> np.ndarray:
     return counts
 
 
-def _columns(prior: SourcePrior, Z: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def fit_columns(prior: SourcePrior, Z: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """sqrt c (..., M), and S [T, h, 1] (..., M, (H + 1) K + 1)."""
     K = prior.n_classes
     root = np.sqrt(c)
@@ -394,24 +411,12 @@ def _margin(prior: SourcePrior) -> float:
     return prior.family.margin * prior.unit
 
 
-def _features(prior: SourcePrior, covariance: str, Z: np.ndarray) -> np.ndarray:
-    """A (M, D + 1) with A A' the prior covariance of the scores; the last column is the intercept."""
-    intercept = np.full((len(Z), 1), np.sqrt(prior.family.intercept))
-    return np.hstack([prior.root(Z, covariance), intercept])
-
-
-def _to_features(prior: SourcePrior, covariance: str, columns: np.ndarray) -> np.ndarray:
-    """Z' x and 1' x (D + 1, k) as A' x."""
-    return np.vstack([prior.root(columns[:-1].T, covariance).T, np.sqrt(prior.family.intercept) * columns[-1:]])
-
-
 def _solved(
-    basis: np.ndarray, e: np.ndarray, p: np.ndarray, columns: np.ndarray, primal: bool
+    basis: np.ndarray, e: np.ndarray, p: np.ndarray, columns: np.ndarray, inside: np.ndarray, primal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """P x for all columns x, (..., R, M, k), and the diagonal of P, (..., R, M)."""
     filters = 1.0 / (e[..., None, :] + p[:, None])  # (..., R, r)
-    inside = filters[..., None] * (np.swapaxes(basis, -1, -2) @ columns)[..., None, :, :]
-    residual = basis[..., None, :, :] @ inside
+    residual = basis[..., None, :, :] @ (filters[..., None] * inside[..., None, :, :])
     precision = filters @ np.swapaxes(basis**2, -1, -2)
     if primal:
         residual = (columns[..., None, :, :] - residual) / p[:, None, None]
@@ -428,7 +433,8 @@ def _log_likelihood(F: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of labels y (..., m) under scores F (..., members, m, K)."""
     own = np.take_along_axis(F, y[..., None, :, None], axis=-1)[..., 0]
     top = F.max(axis=-1)
-    return np.asarray(own - top - np.log(np.exp(F - top[..., None]).sum(axis=-1)))
+    rest = F - top[..., None]
+    return np.asarray(own - top - np.log(np.exp(rest, out=rest).sum(axis=-1)))
 
 
 def _softmax(sharpness: float, score: np.ndarray) -> np.ndarray:

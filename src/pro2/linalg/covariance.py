@@ -1,6 +1,6 @@
 """Second moments C of source rows and the inverse of B = C + r I: dense, or without any D x D matrix of the source.
 
-The prior needs few things of C: traces, products with some rows, solutions of B x = z and the quadratic form z' B^-1 z.
+The prior needs few things of C: traces, products with some rows, solutions of B x = z and a root of B^-1.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
+from pro2.linalg.arrays import stacked
+
+BLOCK = 128  # columns of a product with a triangle that are made together: what is zero is left out
 MIN_RIDGE = 1e-12  # relative to the size of C: below, rounding decides whether B is positive definite
 
 
@@ -34,18 +37,21 @@ class DenseCovariance:
         """Rows B^-1 v, (k, D)."""
         return self.root_adjoint(self.root(V))
 
-    def gram(self, Z: np.ndarray) -> np.ndarray:
-        """z' B^-1 z for all pairs of rows, (..., M, M)."""
-        A = self.root(Z)
-        return np.asarray(A @ np.swapaxes(A, -1, -2))
-
     def root(self, Z: np.ndarray) -> np.ndarray:
-        """Rows L^-1 z for B = L L': their inner products are z' B^-1 z."""
-        return np.asarray(Z @ self._half.T)
+        """Rows L^-1 z (..., D) for B = L L': their inner products are z' B^-1 z."""
+        rows, A, n = stacked(Z), np.empty(Z.shape), len(self._half)
+        for first in range(0, n, BLOCK):
+            end = min(first + BLOCK, n)
+            np.matmul(rows[:, :end], self._half[first:end, :end].T, out=stacked(A)[:, first:end])
+        return A
 
     def root_adjoint(self, A: np.ndarray) -> np.ndarray:
-        """Rows L'^-1 a: for a linear score a on rows `root(Z)`, the same score on rows Z."""
-        return np.asarray(A @ self._half)
+        """Rows L'^-1 a (..., D): for a linear score a on rows `root(Z)`, the same score on rows Z."""
+        rows, V, n = stacked(A), np.empty(A.shape), len(self._half)
+        for first in range(0, n, BLOCK):
+            end = min(first + BLOCK, n)
+            np.matmul(rows[:, first:], self._half[first:, first:end], out=stacked(V)[:, first:end])
+        return V
 
     def inverse_traces(self) -> tuple[float, float]:
         """Traces of B^-1 C and of its square, from those of B^-1 and B^-2, since B^-1 C = I - shift B^-1."""
@@ -59,32 +65,30 @@ class LowRankCovariance:
 
     With the rows of a source as R, 1,000 rows of 8,192 features form no D x D matrix. With eigenvalues e and
     eigenvectors V that many labels share, and one row R, a label costs no factorisation of its own.
+
+    In coordinates z V W with W = diag(e + shift)^-1/2, B is I + T'T with T = R V W. With I + TT' = L L' its inverse is
+    I - T' (L L')^-1 T = N N' with N = I - T' L'^-1 (L + I)^-1 T.
     """
 
     def __init__(self, R: np.ndarray, ridge: float, e: float | np.ndarray = 0.0, V: np.ndarray | None = None):
-        self._V, self._e, self._ridge = V, e, ridge
+        self._V, self._e = V, e
         S = self._S = R if V is None else R @ V
         G, n = S @ S.T, R.shape[1]
         self.diagonal = np.einsum("nd,nd->d", R, R) + (0.0 if V is None else V**2 @ e)
         self.trace = float(np.trace(G) + np.sum(e))
         self.squares = float(np.vdot(G, G) + np.sum(e * e) + 2.0 * np.sum(S**2 @ np.broadcast_to(e, n)))
         self.shift = _shift(ridge, self.trace, math.sqrt(self.squares), n)
-        # B^-1 = V (W - W S' Q S W) V' with W = diag(w) and Q the inverse of I + S W S'
-        self._w = w = 1.0 / (e + self.shift)
+        w = 1.0 / (e + self.shift)
+        self._scale = np.sqrt(w)
         inner, two, three = ((S * w**k) @ S.T if np.ndim(w) else w**k * G for k in (1, 2, 3))
         inner[np.diag_indices_from(inner)] += 1.0
-        self._half = _inverse_triangle(np.linalg.cholesky(inner))
+        self._triangle = np.linalg.cholesky(inner)
+        self._half = _inverse_triangle(self._triangle)
         Q = self._half.T @ self._half
         P = Q @ two if np.ndim(w) else w * (np.eye(len(Q)) - Q)
         first = float(np.sum(np.broadcast_to(w, n)) - np.trace(P))
         second = float(np.sum(np.broadcast_to(w**2, n)) - 2.0 * np.vdot(Q, three) + np.vdot(P, P.T))
         self._traces = _of_product(n, self.shift * first, self.shift**2 * second)
-
-    def _rotated(self, Z: np.ndarray) -> np.ndarray:
-        return Z if self._V is None else Z @ self._V
-
-    def _back(self, A: np.ndarray) -> np.ndarray:
-        return np.asarray(A if self._V is None else A @ self._V.T)
 
     def product(self, V: np.ndarray) -> np.ndarray:
         """Rows V (k, D) times C."""
@@ -93,30 +97,36 @@ class LowRankCovariance:
 
     def solve(self, V: np.ndarray) -> np.ndarray:
         """Rows B^-1 v, (k, D)."""
-        A = self._rotated(V) * self._w
-        return self._back(A - (((A @ self._S.T) @ self._half.T) @ self._half) @ self._S * self._w)
-
-    def gram(self, Z: np.ndarray) -> np.ndarray:
-        """z' B^-1 z for all pairs of rows, (..., M, M)."""
-        A = self._rotated(Z)
-        H = ((A * self._w) @ self._S.T) @ self._half.T
-        return np.asarray((A * self._w) @ np.swapaxes(A, -1, -2) - H @ np.swapaxes(H, -1, -2))
+        A = self._rotated(V) * self._scale
+        return self._back(self._less(A, self._half.T, self._half) * self._scale)
 
     def root(self, Z: np.ndarray) -> np.ndarray:
-        """As of `DenseCovariance`, which is made for it: only more labels than features need it."""
-        return self._dense.root(Z)
+        """Rows z V W N (..., D): their inner products are z' B^-1 z."""
+        rows = self._less(self._rotated(stacked(Z)) * self._scale, self._half.T, self._half_plus_one)
+        return np.asarray(rows.reshape(Z.shape))
 
     def root_adjoint(self, A: np.ndarray) -> np.ndarray:
-        """As of `DenseCovariance`."""
-        return self._dense.root_adjoint(A)
-
-    @cached_property
-    def _dense(self) -> DenseCovariance:
-        return DenseCovariance(self.product(np.eye(self._S.shape[1])), self._ridge)
+        """For a linear score a on rows `root(Z)`, the same score on rows Z, (..., D)."""
+        rows = self._less(stacked(A), self._half_plus_one.T, self._half)
+        return self._back(rows * self._scale).reshape(A.shape)
 
     def inverse_traces(self) -> tuple[float, float]:
         """Traces of B^-1 C and of its square."""
         return self._traces
+
+    def _less(self, A: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Rows a (I - T' left right T)."""
+        return np.asarray(A - ((((A * self._scale) @ self._S.T) @ left) @ right) @ self._S * self._scale)
+
+    @cached_property
+    def _half_plus_one(self) -> np.ndarray:
+        return _inverse_triangle(self._triangle + np.eye(len(self._triangle)))
+
+    def _rotated(self, Z: np.ndarray) -> np.ndarray:
+        return Z if self._V is None else Z @ self._V
+
+    def _back(self, A: np.ndarray) -> np.ndarray:
+        return np.asarray(A if self._V is None else A @ self._V.T)
 
 
 Covariance = DenseCovariance | LowRankCovariance

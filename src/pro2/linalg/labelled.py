@@ -10,6 +10,7 @@ from pro2.linalg.arrays import to_numpy
 
 SHARES_WORTH = 8.0  # labels per class that the assumed shares are worth where labels may have been drawn at random,
 SHARES_WORTH_AT_RANDOM = 2.0  # and where they were
+ODD = np.uint64(0x9E3779B97F4A7C15)  # products with its powers scatter bits (Knuth's multiplicative hash)
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -38,6 +39,8 @@ class Labelled(NamedTuple):
         first = np.where(w > 0, _first_equal(X, y, w > 0), -1)
         total = np.bincount(first[w > 0], weights=w[w > 0], minlength=len(X))
         number = np.flatnonzero(total > 0)
+        if len(number) == len(X):
+            return cls(X, y, total, number, first)
         return cls(X[number], y[number], total[number], number, first)
 
     def take(self, rows: np.ndarray) -> Labelled:
@@ -68,11 +71,11 @@ def _first_equal(X: np.ndarray, y: np.ndarray, use: np.ndarray) -> np.ndarray:
     """
     first = np.arange(len(X))
     rows = np.flatnonzero(use)
-    # a few columns tell most rows apart; those that they do not are compared whole
+    # a hash of a few columns tells most rows apart; those that it does not are compared whole
     some = np.unique(np.linspace(0, X.shape[1] - 1, 8).astype(int))
-    keys = np.ascontiguousarray(np.column_stack([X[rows][:, some], y[rows]]))
-    _, group, size = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
+    bits = np.column_stack([X[np.ix_(rows, some)], y[rows]]).view(np.uint64)
+    keys = (bits * ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)).sum(axis=1)
+    _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
     at: dict[bytes, int] = {}
     for i in rows[size[group] > 1]:
         first[i] = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from pro2.linalg.arrays import orthogonalise, to_numpy
+from pro2.linalg.arrays import orthogonalise, stacked, to_numpy
 from pro2.linalg.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
 
@@ -226,10 +226,10 @@ class SourcePrior:
         allowed = np.sqrt((1.0 + self.family.tolerance / np.sqrt(n_rows)) * np.where(variance > 0, variance, 1.0))
         # in units of the largest value: squares of what is far off would overflow
         Z = self.rows(X)
-        largest = np.abs(Z).max(axis=-2)
+        largest = np.maximum(Z.max(axis=-2), -Z.min(axis=-2))
         Z /= np.where(largest > 0, largest, 1.0)[..., None, :]
         share = c / c.sum(axis=-1, keepdims=True)
-        found = largest * np.sqrt(np.einsum("...m,...md->...d", share, Z**2))
+        found = largest * np.sqrt(np.einsum("...m,...md,...md->...d", share, Z, Z))
         gain = 1.0 / np.maximum(found / allowed, 1.0)
         gain = gain if X.ndim == 2 else gain[..., None, :]
         return replace(self, scale=self.scale / gain, centre=self.centre * gain)
@@ -246,7 +246,7 @@ class SourcePrior:
 
     def scores(self, Z: np.ndarray) -> np.ndarray:
         """Scores of the source heads at size one, (..., H, K)."""
-        F = Z @ self.coef.reshape(-1, self.coef.shape[2]).T + self.intercept.reshape(-1)
+        F = stacked(Z) @ stacked(self.coef).T + self.intercept.reshape(-1)
         return np.asarray(F.reshape(*Z.shape[:-1], *self.intercept.shape))
 
     def penalties(self, covariance: str) -> np.ndarray:
@@ -258,34 +258,35 @@ class SourcePrior:
         d = effective_dims(*self.traces[covariance])
         return NOISE / (np.array(self.family.prior_scales) * self.unit * math.sqrt(d))
 
+    def features(self, Z: np.ndarray, covariance: str) -> np.ndarray:
+        """A (..., M, D + 1): A A' is the prior covariance of the scores of rows at v = 1; last comes the intercept."""
+        A = np.empty((*Z.shape[:-1], Z.shape[-1] + 1))
+        A[..., :-1], A[..., -1] = self.root(Z, covariance), math.sqrt(self.family.intercept)
+        return A
+
+    def head(self, theta: np.ndarray, covariance: str) -> tuple[np.ndarray, np.ndarray]:
+        """Scores linear in these features, theta (..., K, D + 1), as coefficients and intercepts on rows z."""
+        return self.root(theta[..., :-1], covariance, adjoint=True), math.sqrt(self.family.intercept) * theta[..., -1]
+
     def gram(self, Z: np.ndarray, covariance: str) -> np.ndarray:
         """Prior covariance of the scores of rows, (..., M, M), intercept included, at v = 1."""
-        if covariance == "whitened":
-            G = self.second_moments.gram(Z)
-        else:
-            G = Z @ np.swapaxes(Z, -1, -2)
-            if covariance == "ranked":
-                P = Z @ self.directions.T
-                G = (1.0 - self.family.ranked_share) * G + (P * self.along) @ np.swapaxes(P, -1, -2)
-        return np.asarray(G / self.traces[covariance][0] + self.family.intercept)
-
-    def apply(self, V: np.ndarray, covariance: str) -> np.ndarray:
-        """Rows times the prior covariance of the coefficients, (..., D)."""
-        if covariance == "whitened":
-            V = self.second_moments.solve(V)
-        elif covariance == "ranked":
-            V = (1.0 - self.family.ranked_share) * V + ((V @ self.directions.T) * self.along) @ self.directions
-        return np.asarray(V / self.traces[covariance][0])
+        A = self.features(Z, covariance)
+        return np.asarray(A @ np.swapaxes(A, -1, -2))
 
     def root(self, Z: np.ndarray, covariance: str, *, adjoint: bool = False) -> np.ndarray:
         """Rows whose inner products are the prior covariance, without the intercept; or the adjoint of that map."""
+        size = 1.0 / math.sqrt(self.traces[covariance][0])
+        if covariance == "flat":
+            return size * Z
         if covariance == "whitened":
-            Z = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
-        elif covariance == "ranked":
-            flat = math.sqrt(1.0 - self.family.ranked_share)
-            along = np.sqrt(1.0 - self.family.ranked_share + self.along) - flat
-            Z = flat * Z + ((Z @ self.directions.T) * along) @ self.directions
-        return np.asarray(Z / math.sqrt(self.traces[covariance][0]))
+            A = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
+            A *= size
+            return A
+        flat = math.sqrt(1.0 - self.family.ranked_share)
+        along = np.sqrt(1.0 - self.family.ranked_share + self.along) - flat
+        A = (size * flat) * Z
+        A += (((stacked(Z) @ self.directions.T) * (size * along)) @ self.directions).reshape(Z.shape)
+        return A
 
 
 def margin_unit(n_classes: int) -> float:
