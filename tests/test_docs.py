@@ -100,7 +100,7 @@ def test_the_help_of_a_command_speaks_of_options_that_it_has() -> None:
 
 
 def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
-    from pro2.estimators.schema import KINDS
+    from pro2.estimators.files import KINDS
 
     page = (ROOT / "docs" / "file-format.md").read_text(encoding="utf-8")
     assert [name for name in KINDS if f"`{name}`" not in page] == []

@@ -18,7 +18,7 @@ PROVENANCE = {"source": {"backbone": "toy", "digest": "sha256:0"}}
 
 
 def main() -> None:
-    """Refuses to replace a file that is there. Moments of 0.1.0 had a format of their own: `moments-v0`."""
+    """Refuses to replace a file that is there."""
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
     X = rng.standard_normal((40, 4)).round(2)

@@ -1,35 +1,52 @@
 """Model files: one safetensors file with a JSON document in its metadata. docs/file-format.md describes it.
 
-Never pickle: a file names one of the kinds in schema.py, and everything in it is a number, a text or a list of those.
-The safetensors library validates and copies; here are the limits and checks that it does not have.
+Never pickle: a file names one of the kinds in the table below, which says what each may hold, and everything in it is a
+number, a text or a list of those. A new attribute is one line in the table. The safetensors library checks that arrays
+fill the file; here are the limits and checks that it does not have.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
+import importlib
 import json
-from collections.abc import Mapping
+import math
+import typing
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
+import safetensors.numpy
+from array_api_compat import is_array_api_obj
+from safetensors import SafetensorError, safe_open
 
 from pro2.atomic import atomic_write
-from pro2.estimators.schema import FormatError, check_object, from_document, to_document
+from pro2.estimators.report import AdaptationReport
+from pro2.linalg.arrays import to_numpy
 
 KEY = "pro2.model"
+DTYPES = frozenset(map(np.dtype, "?bBhHiIqQefd"))
 FORMAT_VERSION = 2
 CHANGED_IN_2 = ("ProjectAndProbe", "MultiLabelProjectAndProbe", "ProbeBank")  # version 1 held what is derived today
-OLD_MOMENTS = "pro2-moments-1"  # what 0.1.0 wrote into the metadata of a moments file
 BACKBONE_KEYS = ("backbone", "weights_digest", "layer", "preprocessing")
 MAX_FILE = 8 << 30  # 8 GiB: two float64 matrices of 22,000 features, more than any backbone has
-MAX_HEADER = 16 << 20  # a header holds names and shapes; class names of a million classes still fit
-DTYPES = frozenset(map(np.dtype, "?bBhHiIqQefd"))
+MAX_TEXT = 32 << 20  # of the description: names of two million targets fit; parsed, it takes up to 20 times as much
+LABEL_ROOM = 256 << 20  # bytes of an array of texts, each of which takes the room of the longest; or 64 times its texts
+ITEM = (str, bool, int, float)
+LABEL_TYPES = {np.dtype(code).name: np.dtype(code) for code in "?bBhHiIlLqQefdO"}
 
 Tensors = dict[str, np.ndarray]
+Sizes = dict[str, int]  # the length of each axis by its name: "D" features, "K" classes, "T" labels or targets
+
+
+class FormatError(ValueError):
+    """What is wrong with the bytes, in a few words; callers add the file's name and what to do."""
 
 
 class FileMixin:
@@ -58,27 +75,6 @@ class FileMixin:
         return atomic_write(path, lambda file: file.write(message), force)
 
 
-def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
-    """A fitted estimator or moments as the bytes of a file."""
-    import pro2
-
-    tensors: Tensors = {}
-    document = to_document(value, tensors)
-    try:
-        check_object(from_document(document, tensors))  # what cannot come back is not written
-    except FormatError as error:
-        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
-    content: dict[str, Any] = {
-        "format": "pro2",
-        "version": FORMAT_VERSION,
-        "pro2_version": pro2.__version__,
-        "object": document,
-        "provenance": _as_json(dict(value.provenance if provenance is None else provenance)),
-    }
-    content["digest"] = _digest(content, tensors)
-    return pack(tensors, {KEY: json.dumps(content, sort_keys=True, allow_nan=False)})
-
-
 def load(path: str | PathLike[str]) -> Any:
     """Read what `save` wrote: a model, an adapted classifier, a projection, a probe, a bank or moments.
 
@@ -87,14 +83,9 @@ def load(path: str | PathLike[str]) -> Any:
     Raises
     ------
     ValueError
-        When the file is something else, was cut off or altered, or comes from a newer version.
+        When the file is something else, was cut off or altered, or comes from another version.
     """
     return from_bytes(_read(Path(path)), str(path))
-
-
-def from_bytes(message: bytes, name: str = "message") -> Any:
-    """Inverse of `to_bytes`; a ValueError that starts with `name` for anything else."""
-    return _opened(message, name)[0]
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -127,7 +118,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
 def is_model_file(path: Path) -> bool:
     """Whether the file says that it is one of ours; nothing else is checked."""
     try:
-        return path.is_file() and _is_ours(read_metadata(path))
+        return path.is_file() and KEY in read_metadata(path)
     except FormatError:
         return False
 
@@ -147,7 +138,328 @@ def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "
             )
 
 
-# ---- what a message says
+# ---- what a file may hold: a rule for each attribute, which returns it as an object has it, or raises FormatError
+
+
+class Numbers(NamedTuple):
+    """Finite floats whose axes have the names given. `rows` is 1 for two classes, which have one logit, else K."""
+
+    axes: str
+    least: float = -math.inf
+    above: float = -math.inf
+
+    def read(self, values: Any, name: str, sizes: Sizes) -> np.ndarray:
+        """The lengths of axes that are met for the first time are kept in `sizes`."""
+        axes = self.axes.split()
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != len(axes):
+            raise FormatError(f"{name} is not an array of floats with {len(axes)} axes")
+        if values.dtype.itemsize < 4:  # NumPy has no linear algebra for half precision
+            raise FormatError(f"{name} has type {values.dtype}")
+        expected = tuple(sizes.setdefault(axis, n) for axis, n in zip(axes, values.shape))
+        if values.shape != expected or 0 in expected:
+            raise FormatError(f"{name} has shape {values.shape} instead of {expected}")
+        if not np.isfinite(values).all():
+            raise FormatError(f"{name} is not finite")
+        if values.min() < self.least or values.min() <= self.above:
+            raise FormatError(f"{name} has values that are too small")
+        return values
+
+
+class Labels(NamedTuple):
+    """Different texts or numbers, in one row: an array, but of moments a list that becomes a tuple."""
+
+    axis: str
+    fewest: int = 1
+    form: type = np.ndarray
+
+    def read(self, values: Any, name: str, sizes: Sizes) -> Any:
+        if not isinstance(values, self.form) or getattr(values, "ndim", 1) != 1:
+            raise FormatError(f"{name} is not a row of labels")
+        labels: Any = values.tolist() if isinstance(values, np.ndarray) else values
+        check_distinct(labels, name)
+        n = sizes.setdefault(self.axis, len(labels))
+        if not self.fewest <= len(labels) == n:
+            raise FormatError(f"{name} has {len(labels)} labels instead of {max(n, self.fewest)}")
+        if self.axis == "K":
+            sizes["rows"] = 1 if n == 2 else n
+        return tuple(labels) if self.form is list else values
+
+
+class Part(NamedTuple):
+    """Another object of that kind, as long as this one along the axes that they share; or several of them."""
+
+    kind: str
+    shares: str
+    several: bool = False
+
+    def read(self, value: Any, name: str, sizes: Sizes) -> Any:
+        parts = value if self.several and isinstance(value, list) and value else [value]
+        if any(not isinstance(part, dict) or part.get("kind") != self.kind for part in parts):
+            raise FormatError(f"{name} is not a {self.kind}")
+        built = tuple(_built(part, {axis: sizes[axis] for axis in self.shares.split()}) for part in parts)
+        return built if self.several else built[0]
+
+
+class Plain(NamedTuple):
+    """Of the type that a hint says: numbers, texts, lists, mappings and records of those."""
+
+    hint: Any
+
+    def read(self, value: Any, name: str, sizes: Sizes) -> Any:
+        if isinstance(value, np.ndarray):
+            raise FormatError(f"{name} is an array")
+        try:
+            found = msgspec.convert(value, self.hint)
+        except msgspec.ValidationError as error:
+            raise FormatError(f"{name}: {str(error)[:100]}") from error
+        if isinstance(found, AdaptationReport):
+            _check_report(found)
+        return found
+
+
+def _check_report(report: AdaptationReport) -> None:
+    for name, values in vars(report).items():
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
+            raise FormatError(f"{name} holds no numbers")
+    sizes: Sizes = {}
+    for name, above in (("n_per_class", 0.0), ("error", -math.inf), ("deviation", -math.inf)):
+        if report.learning_curve is not None:
+            Numbers("n", above=above).read(getattr(report.learning_curve, name), name, sizes)
+
+
+class Kind(NamedTuple):
+    """Where a class is, what it holds besides plain parameters (a name with ? may be absent), and what must agree."""
+
+    module: str
+    rules: Mapping[str, Any]  # in the order of reading: classes before what has as many rows
+    agrees: Callable[[Any], bool] = lambda value: True
+
+
+def _heads_agree(value: Any) -> bool:
+    """One head on raw rows for each label, and yes or no is all that it answers."""
+    heads = value.estimators_
+    return len(heads) == len(value.labels_) and all(
+        each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in heads
+    )
+
+
+SOURCE_KINDS = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
+CLASSES, NAMES = {"classes_": Labels("K", fewest=2)}, {"feature_names_in_?": Labels("D")}
+HEAD = {**CLASSES, **NAMES, "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
+LABEL_HEADS = {**NAMES, "labels_": Labels("T"), "estimators_": Part("LinearClassifier", "D", several=True)}
+CHOSEN = {"n_features_?": Plain(int), "l2_?": Plain(float)}
+UNIT, REPORT = {"unit_rows_": Plain(bool)}, {"report_?": Plain(AdaptationReport)}
+KINDS = {
+    "LinearClassifier": Kind(
+        "pro2.estimators", {**HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": Numbers("n K", least=0.0)}
+    ),
+    "Probe": Kind("pro2.estimators", {**HEAD, **CHOSEN, "scores_?": Numbers("n_d n_l2"), "kkt_?": Plain(float)}),
+    "Projection": Kind(
+        "pro2.estimators",
+        {**CLASSES, **NAMES, "components_": Numbers("d D"), "mean_": Numbers("D"), "scale_": Numbers("D", above=0.0),
+         "norms_": Numbers("d", least=0.0), "scores_": Numbers("d"), "n_informative_": Plain(int),
+         "moments_?": Part("SourceMoments", "K D")},
+        lambda projection: projection.solver != "krylov" or hasattr(projection, "moments_"),
+    ),
+    "ProjectAndProbe": Kind(
+        "pro2.estimators",
+        {**HEAD, **UNIT, **REPORT, "source_moments_": Part("SourceMoments", "K D"),
+         "source_kind_": Plain(Literal[SOURCE_KINDS]), "given_head_?": Part("LinearClassifier", "K D"),
+         "trained_projection_?": Part("Projection", "K D")},
+        lambda model: (model.source_kind_ == "head") == hasattr(model, "given_head_"),
+    ),
+    "ProbeBank": Kind(
+        "pro2.estimators.bank",
+        {**CLASSES, **NAMES, **UNIT, "model": Part("ProjectAndProbe", "D"), "targets_": Labels("T"),
+         "coef_": Numbers("T rows D"), "intercept_": Numbers("T rows")},
+        lambda bank: bool(np.all(bank.targets_[:-1] < bank.targets_[1:])),
+    ),
+    "MultiLabelProjectAndProbe": Kind(
+        "pro2.estimators.multilabel",
+        {**LABEL_HEADS, "source_moments_": Part("SourceMoments", "D"), "means_": Numbers("T values D"),
+         "shares_": Numbers("T", above=0.0), "known_": Numbers("T", above=0.0)},
+        lambda model: _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1
+        and model.known_.max() <= 1,
+    ),
+    "MultiLabelClassifier": Kind("pro2.estimators.multilabel", LABEL_HEADS, _heads_agree),
+    "SourceMoments": Kind(
+        "pro2.estimators.moments",
+        {"classes": Labels("K", form=list), "weight": Numbers("K", least=0.0), "mean": Numbers("K D"),
+         "scatter": Numbers("rows_of_scatter D")},
+        lambda moments: moments.weight.sum() > 0 and len(moments.scatter) <= moments.width,
+    ),
+}  # fmt: skip
+
+
+def check_distinct(items: list[Any], name: str) -> None:
+    """All texts or all numbers, none missing, none twice."""
+    texts = sum(isinstance(each, str) for each in items)
+    numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)
+    if max(texts, numbers) < len(items):
+        raise FormatError(f"{name} mixes texts and numbers, or has missing values")
+    if len(set(items)) < len(items):
+        raise FormatError(f"{name} has the same label twice")
+
+
+# ---- objects as documents, and back
+
+
+def _document(value: Any, tensors: Tensors, at: str = "") -> Any:
+    """JSON values for `value`; arrays go into `tensors` under the name of the attribute that holds them."""
+
+    def each_of(values: dict[str, Any]) -> dict[str, Any]:
+        return {name: _document(part, tensors, f"{at}.{name}".lstrip(".")) for name, part in values.items()}
+
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if value is None or isinstance(value, ITEM):
+        return value
+    if is_array_api_obj(value):
+        return _array_document(to_numpy(value), tensors, at)
+    if type(value) in (list, tuple):
+        return [_document(part, tensors, f"{at}.{i}") for i, part in enumerate(value)]
+    if isinstance(value, dict):
+        return {"$dict": [[_document(k, tensors, at), _document(v, tensors, f"{at}.{k}")] for k, v in value.items()]}
+    name = type(value).__name__
+    if dataclasses.is_dataclass(value) and (at or name in KINDS):
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return {"$record": name, "fields": each_of(fields)}
+    if name in KINDS:
+        if not hasattr(value, "n_features_in_"):
+            raise ValueError(f"this {name} is not fitted yet: call fit before save")
+        params = value.get_params(deep=False)
+        return {"kind": name, "params": each_of(params), "fitted": each_of(_fitted_values(value))}
+    if not at and hasattr(value, "get_params"):
+        raise ValueError(f"{name} has no file format; save what its adapt() returns, or use skops")
+    raise ValueError(
+        f"{at or 'this object'} is {name}, which a model file cannot hold; "
+        "use numbers, texts and arrays (random_state: an integer or None)"
+    )
+
+
+def _fitted_values(value: Any) -> dict[str, Any]:
+    """What `fit` has set, and the report of an adaptation where there is one; provenance has its own place."""
+    found = {name: each for name, each in sorted(vars(value).items()) if name.endswith("_") and name[0] != "_"}
+    found.pop("provenance_", None)
+    reported = "report_?" in KINDS[type(value).__name__].rules and hasattr(value, "report_")
+    return found | ({"report_": value.report_} if reported else {})
+
+
+def _array_document(values: np.ndarray, tensors: Tensors, at: str) -> dict[str, Any]:
+    """Labels stay readable in the document; numbers become a tensor."""
+    if values.dtype.kind not in "UO" and not at.endswith(("classes_", "labels_")):
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
+        tensors[at] = values
+        return {"$array": at}
+    items = values.tolist()
+    if values.ndim != 1 or not all(isinstance(each, ITEM) for each in items):
+        raise ValueError(f"{at} holds labels that are not texts or numbers; convert them first, e.g. y.astype(str)")
+    return {"$labels": items, "dtype": "object" if values.dtype.kind == "O" else values.dtype.newbyteorder("=").name}
+
+
+def _object(document: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+    """Inverse of `_document`; FormatError for anything it could not have written."""
+    try:
+        return _built(_decoded(document, tensors), {})
+    except FormatError:
+        raise
+    # of a hostile document; the records check what they are made of with ValueError
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError, ValueError) as error:
+        raise FormatError(f"malformed entry: {str(error)[:100]}") from error
+
+
+def _decoded(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+    """A document with its arrays and all that JSON cannot say; objects are still mappings."""
+    if isinstance(value, list):
+        return [_decoded(each, tensors) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$array" in value:
+        return tensors[value["$array"]]
+    if "$labels" in value:
+        return _labels(value["$labels"], value["dtype"])
+    if "$float" in value:
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["$float"]]
+    if "$tuple" in value:  # as files written before today's have it
+        return _decoded(value["$tuple"], tensors)
+    if "$dict" in value:
+        return dict(_decoded(value["$dict"], tensors))
+    if "$record" in value:
+        fields = _decoded(value["fields"], tensors)
+        return {"kind": value["$record"], "params": {}, "fitted": fields} if value["$record"] in KINDS else fields
+    return {name: _decoded(each, tensors) for name, each in value.items()}
+
+
+def _labels(items: Any, dtype: str) -> np.ndarray:
+    """Labels of a type in an exact list: NumPy's own parser would accept structured and enormous ones."""
+    if not isinstance(items, list) or not all(isinstance(each, ITEM) for each in items):
+        raise FormatError("a label is neither text nor number")
+    if not dtype.startswith("str"):
+        return np.array(items, dtype=LABEL_TYPES[dtype])
+    room = 4 * max(map(len, items), default=1) * len(items)
+    if room > max(LABEL_ROOM, 64 * sum(map(len, items))):
+        raise FormatError(f"{len(items)} labels of very unequal lengths take {room:,} bytes")
+    return np.array(items, dtype=str)
+
+
+def _built(document: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """The object of a decoded document, in which everything has its type, fits the rest and is finite."""
+    name = document["kind"]
+    if name not in KINDS:
+        raise FormatError(f"unknown kind {str(name)[:40]!r}")
+    kind, known, contents = KINDS[name], dict(sizes), {**document["params"], **document["fitted"]}
+    cls = getattr(importlib.import_module(kind.module), name)
+    rules, params = {each.rstrip("?"): rule for each, rule in kind.rules.items()}, []
+    if is_estimator := hasattr(cls, "get_params"):
+        params, hints = cls._get_param_names(), typing.get_type_hints(cls.__init__)
+        rules |= {each: Plain(hints[each]) for each in params if each not in rules}
+        width = contents.pop("n_features_in_", None)
+        if type(width) is not int or width < 1 or width != known.setdefault("D", width):
+            raise FormatError("the number of features is missing or does not fit")
+    unknown = contents.keys() - rules.keys()
+    missing = {each for each in kind.rules if each[-1] != "?"} - contents.keys()
+    if unknown or missing:
+        raise FormatError(f"{name} has no {min(missing)}" if missing else f"{name} cannot have {min(unknown)[:40]!r}")
+    values = {each: rule.read(contents[each], each, known) for each, rule in rules.items() if each in contents}
+    found = cls(**{each: values.pop(each) for each in (params if is_estimator else rules) if each in values})
+    if is_estimator:
+        found.n_features_in_ = width
+    for each, value in values.items():
+        setattr(found, each, value)
+    if not kind.agrees(found):
+        raise FormatError(f"the parts of the {name} do not agree")
+    return found
+
+
+# ---- files
+
+
+def from_bytes(message: bytes, name: str = "message") -> Any:
+    """Inverse of `to_bytes`; a ValueError that starts with `name` for anything else."""
+    return _opened(message, name)[0]
+
+
+def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
+    """A fitted estimator or moments as the bytes of a file."""
+    import pro2
+
+    tensors: Tensors = {}
+    document = _document(value, tensors)
+    try:
+        _object(document, tensors)  # what cannot come back is not written
+    except FormatError as error:
+        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
+    content: dict[str, Any] = {
+        "format": "pro2",
+        "version": FORMAT_VERSION,
+        "pro2_version": pro2.__version__,
+        "object": document,
+        "provenance": _as_json(dict(value.provenance if provenance is None else provenance)),
+    }
+    content["digest"] = _digest(content, tensors)
+    return pack(tensors, {KEY: json.dumps(content, sort_keys=True, allow_nan=False)})
 
 
 def _read(path: Path) -> bytes:
@@ -157,7 +469,7 @@ def _read(path: Path) -> bytes:
         advice = f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit`"
         raise FileNotFoundError(f"no model file at {path}; {advice}")
     try:
-        ours = _is_ours(read_metadata(path))
+        ours = KEY in read_metadata(path)
     except FormatError as error:
         raise _damaged(path, error) from error
     if not ours:  # said before the rest is read, however large it is
@@ -165,25 +477,17 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _is_ours(metadata: Mapping[str, str]) -> bool:
-    return KEY in metadata or metadata.get("format") == OLD_MOMENTS
-
-
 def _opened(message: bytes, name: str) -> tuple[Any, dict[str, Any], Tensors]:
     """The object with the description and the arrays it was made from: nothing is made before the digest holds."""
     try:
         metadata, tensors = unpack(message)
-        if metadata.get("format") == OLD_MOMENTS:
-            document = _description_of_old_moments(metadata)
-        elif KEY not in metadata:
-            raise FormatError("it has no description")
-        else:
-            document = parse_json(metadata[KEY], "description")
-            _check_description(document, name)
-            if document["digest"] != _digest(document, tensors):
-                raise FormatError("its content does not match its digest")
-        found = from_document(document["object"], tensors)
-        check_object(found)
+        document = parse_json(metadata.get(KEY, ""), "description")
+        _check_description(document, name)
+        if document["digest"] != _digest(document, tensors):
+            raise FormatError("its content does not match its digest")
+        if document["version"] == 1 and isinstance(fitted := document["object"].get("fitted"), dict):
+            fitted.pop("report_", None)  # its fields were others
+        found = _object(document["object"], tensors)
     except (FormatError, RecursionError) as error:
         raise _damaged(name, error) from error
     if document["provenance"]:
@@ -191,36 +495,35 @@ def _opened(message: bytes, name: str) -> tuple[Any, dict[str, Any], Tensors]:
     return found, document, tensors
 
 
+class Description(typing.TypedDict):
+    """What the metadata of a file say."""
+
+    format: Literal["pro2"]
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    pro2_version: str
+    object: dict[str, Any]
+    provenance: dict[str, Any]
+    digest: str
+
+
 def _check_description(document: Any, name: str) -> None:
-    if not isinstance(document, dict) or document.get("format") != "pro2" or type(document.get("version")) is not int:
-        raise FormatError("its description is not that of a model")
-    version, writer = document["version"], str(document.get("pro2_version"))[:20]
+    try:
+        msgspec.convert(document, Description)
+        _as_json(document["provenance"])  # Python reads 1e999 as infinity
+    except ValueError as error:
+        raise FormatError(f"its description is not that of a model: {str(error)[:100]}") from error
+    version, writer = document["version"], document["pro2_version"][:20]
+    kind = document["object"].get("kind", document["object"].get("$record"))
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{name} has format version {version}, written by pro2 {writer}; "
             f"this version reads up to {FORMAT_VERSION}: install a newer pro2"
         )
-    missing = {"object", "provenance", "pro2_version", "digest"} - set(document)
-    if missing or version < 1 or not isinstance(document["provenance"], dict):
-        raise FormatError("its description is incomplete")
-    kind = document["object"].get("kind") if isinstance(document["object"], dict) else None
     if version == 1 and kind in CHANGED_IN_2:
         raise ValueError(
             f"{name} holds a {kind} in format version 1, written by pro2 {writer}, "
             "which this version does not read: fit it again with `pro2 fit`"
         )
-    try:
-        _as_json(document["provenance"])
-    except ValueError as error:  # Python reads 1e999 as infinity
-        raise FormatError(str(error)) from error
-
-
-def _description_of_old_moments(metadata: dict[str, str]) -> dict[str, Any]:
-    """The description that a moments file of 0.1.0 would have today; it carries no digest."""
-    fields = {"classes": {"$tuple": parse_json(metadata.get("classes", "[]"), "classes")}}
-    arrays = {name: {"$array": name} for name in ("weight", "mean", "scatter")}
-    content = {"$record": "SourceMoments", "fields": {**fields, **arrays}}
-    return {"object": content, "provenance": {}, "version": 0, "pro2_version": "0.1.0", "digest": None}
 
 
 def _as_json(value: Any) -> Any:
@@ -255,64 +558,43 @@ def _damaged(name: object, reason: object) -> ValueError:
 
 def pack(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
     """Arrays and texts as one message; equal contents give equal bytes as long as there is one text."""
-    from safetensors.numpy import save
-
     for name, values in tensors.items():
         if values.dtype.newbyteorder("=") not in DTYPES:
             raise ValueError(f"{name} has type {values.dtype}, which a file cannot hold; use integers or floats")
     # the library reads memory as it lies: what is not contiguous would be written in another order
-    message = save({name: np.asarray(values, order="C") for name, values in tensors.items()}, dict(metadata))
-    _check_limits(len(message), int.from_bytes(message[:8], "little"))
+    message = safetensors.numpy.save({name: np.asarray(v, order="C") for name, v in tensors.items()}, dict(metadata))
+    if len(message) > MAX_FILE or sum(map(len, metadata.values())) > MAX_TEXT:
+        raise ValueError(f"{len(message):,} bytes are more than the limit of {MAX_FILE:,}, or texts than {MAX_TEXT:,}")
     return message
 
 
 def unpack(message: bytes) -> tuple[dict[str, str], Tensors]:
     """Texts and writable arrays of a message; FormatError for anything that is not complete and well-formed."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    length = int.from_bytes(message[:8], "little")
-    _check_limits(len(message), length)
-    header = parse_json(message[8 : 8 + length], "header")  # the library lets names occur twice
     try:
-        arrays = load(message)
+        arrays = safetensors.numpy.load(message)
     except (SafetensorError, ValueError, KeyError) as error:  # KeyError: a type that NumPy does not have
         raise FormatError(f"not a complete safetensors file: {error}") from error
+    header = json.loads(message[8 : 8 + int.from_bytes(message[:8], "little")])  # the library has checked it
     return header.get("__metadata__") or {}, arrays
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts alone; nothing but the header is read. FormatError if there is none, or a limit is exceeded."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        _check_limits(path.stat().st_size, length)
-        header = parse_json(file.read(length), "header")
-    found = header.get("__metadata__") if isinstance(header, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def parse_json(raw: bytes | str, what: str) -> Any:
-    """JSON without doubled keys and without Python's own NaN, however hostile the text."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise FormatError("a name occurs twice")
-        return found
-
-    def no_constant(name: str) -> Any:
-        raise FormatError(f"{name} is not JSON")
-
-    try:
-        return json.loads(raw, object_pairs_hook=unique, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"unreadable {what}: {str(error)[:100]}") from error
-
-
-def _check_limits(size: int, header: int) -> None:
+    """The texts alone; nothing but the header is read. FormatError for what is no safetensors file, or too large."""
+    size = path.stat().st_size
     if size > MAX_FILE:
         raise FormatError(f"it has {size:,} bytes, more than the limit of {MAX_FILE:,}")
-    if header > size - 8:
-        raise FormatError("it is not a safetensors file, or was cut off")
-    if header > MAX_HEADER:
-        raise FormatError(f"its header claims {header:,} bytes, more than the limit of {MAX_HEADER:,}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise FormatError(f"not a complete safetensors file: {error}") from error
+
+
+def parse_json(text: str, what: str) -> Any:
+    """JSON, however hostile the text."""
+    if len(text) > MAX_TEXT:
+        raise FormatError(f"its {what} has {len(text):,} characters, more than the limit of {MAX_TEXT:,}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"unreadable {what}: {str(error)[:100]}") from error

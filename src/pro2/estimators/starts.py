@@ -12,9 +12,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
 from pro2.estimators.base import LARGEST, check_X, naming
+from pro2.estimators.files import SOURCE_KINDS, check_distinct
 from pro2.estimators.linear import LinearClassifier, affine, unit_rows
 from pro2.estimators.moments import SourceMoments
-from pro2.estimators.schema import SOURCE_KINDS, check_distinct
 from pro2.linalg.arrays import Array, to_numpy
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
