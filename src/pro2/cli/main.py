@@ -14,10 +14,11 @@ from typer import Option
 import pro2
 from pro2.cli.common import visible
 from pro2.cli.embed import embed
-from pro2.cli.evaluate import diagnose, evaluate, predict
+from pro2.cli.evaluate import diagnose, evaluate
 from pro2.cli.fit import adapt, fit, suggest
 from pro2.cli.inspect import export, inspect
 from pro2.cli.label import label
+from pro2.cli.predict import predict
 from pro2.cli.report import demo, report
 from pro2.cli.sweep import datasets_app, plans_app, sweep
 

@@ -1,0 +1,89 @@
+"""`pro2 predict`: classes, or answers to several labels, of the rows of a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from pro2.cli import options
+from pro2.cli.common import Progress, check_out, load_estimator, print_result, rows_for
+
+if TYPE_CHECKING:
+    from pro2.tables.embeddings import EmbeddingTable
+
+BATCH = 8192
+
+
+def predict(
+    adapted: options.AdaptedFile,
+    table: options.TableFile,
+    out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
+    proba: Annotated[bool, Option("--proba", help="Add a column of probabilities per class or label.")] = False,
+    where: options.Where = None,
+    embedding: options.Embedding = None,
+    verify: options.Verify = True,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Predict the class of every row of TABLE, or 0 or 1 for each of several labels.
+
+    \b
+    Examples:
+      pro2 predict adapted.safetensors new.arrow --out predictions.csv
+      pro2 predict adapted.safetensors new.arrow --proba --out predictions.parquet
+    """
+    check_out(out, force, (".csv", ".parquet"))
+    from pro2.atomic import atomic_write
+    from pro2.tables.csv_files import write_rows
+
+    classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
+    rows = rows_for(classifier, table, where, embedding, verify, force)
+    names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
+    counts = Counter({str(name): 0 for name in names.tolist()})
+
+    def write(file: IO[bytes]) -> None:
+        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, rows, proba, counts, progress)
+        first = next(batches)
+        batches = chain([first], batches)
+        if out.suffix.lower() == ".csv":
+            write_rows(file, list(first), chain.from_iterable(zip(*batch.values()) for batch in batches))
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(file, pa.table(first).schema) as writer:
+            for batch in batches:
+                writer.write_table(pa.table(batch))
+
+    with Progress("rows", quiet=len(rows) <= BATCH) as progress:
+        atomic_write(out, write, force)
+    listed = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
+    print_result({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({listed})"], as_json)
+
+
+def _predictions(
+    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str], progress: Progress
+) -> Iterator[dict[str, list[Any]]]:
+    """Columns of predictions, a batch at a time for tables larger than memory; `counts` adds up the answers."""
+    ids = table.ids
+    for X, span in table.iter_batches(BATCH):
+        columns: dict[str, list[Any]] = {"id": ids[span].tolist()}
+        P = classifier.predict_proba(X)
+        if hasattr(classifier, "labels_"):  # one column of 0 and 1 for each label; the 1s are counted
+            probabilities = [label_proba[:, 1] for label_proba in P]
+            answers = [(values > 0.5).astype(int) for values in probabilities]
+            columns |= {f"prediction_{name}": values.tolist() for name, values in zip(counts, answers)}
+            counts.update({name: int(values.sum()) for name, values in zip(counts, answers)})
+        else:
+            probabilities = P.T
+            columns["prediction"] = classifier.classes_[P.argmax(axis=1)].tolist()
+            counts.update(map(str, columns["prediction"]))
+        if proba:
+            columns |= {f"proba_{name}": values.tolist() for name, values in zip(counts, probabilities)}
+        yield columns
+        progress.update(span.stop, len(table))
