@@ -61,8 +61,7 @@ def test_labels_that_were_not_sent_survive_a_reload_of_the_page(serve, picture_p
 def test_an_answer_that_got_lost_does_not_make_two_labels(serve, picture_pool, model, tab):
     """The server wrote the label, its answer never came: the page sends it again, and it counts once."""
     with serve(picture_pool, model) as page:
-        found = tab(page.url, quiet=False)
-        lost = []
+        found, lost = tab(None, quiet=False), []
 
         def swallow(route) -> None:
             if not lost:
@@ -71,9 +70,9 @@ def test_an_answer_that_got_lost_does_not_make_two_labels(serve, picture_pool, m
             else:
                 route.continue_()
 
-        found.page.route("**/api/act*", swallow)
-        found.press("1")
-        found.wait(lambda: len(lost) == 1)
+        found.page.route("**/api/act*", swallow)  # before the page is there: no request gets past it
+        found.open(page.url).press("1")
+        assert len(lost) == 1
         assert len([event for event in page.session.store.events() if event.kind == "label"]) == 1
         found.press("u")
         assert labels(page) == {}
