@@ -31,6 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ProjectAndProbe().fit(X[:100], np.array(["cat", "dog"])[y[:100]]).save(folder / "model.safetensors")
     EmbeddingTable(X[100:], [f"p{i}" for i in range(100)], {"note": ["x"] * 100}).save(folder / "pool.arrow")
     EmbeddingTable(X[100:, :3]).save(folder / "narrow.arrow")
+    (folder / "photos").mkdir()
     return folder
 
 
@@ -46,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["pool.arrow", "--classes", "a,b", "--token", "with/slash/in/it"], "letters, digits"),
         (["pool.arrow", "--classes", "a,b", "--overlap", "0.1"], "needs --annotators with two names"),
         (["pool.arrow", "--classes", "a,b", "--backbone", "x"], "goes with a folder of images"),
-        ([".", "--classes", "a,b", "--where", "y == 1"], "go with a table"),
+        (["photos", "--classes", "a,b", "--where", "y == 1"], "go with a table"),
         (["pool.arrow", "--model", "pool.arrow"], "is a table where a model file is expected"),
         (["none.arrow", "--classes", "a,b"], "no embedding table at none.arrow"),
         (["narrow.arrow", "--model", "model.safetensors"], "embeddings of width 3, the model was fitted on 6"),

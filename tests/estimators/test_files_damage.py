@@ -137,7 +137,7 @@ def test_an_edited_file_does_not_match_its_digest(tmp_path: Path) -> None:
 
 def test_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     path = rewrite(copied(tmp_path, "adapted"), lambda d, t: d.update(version=3, pro2_version="9.9"))
-    with pytest.raises(ValueError, match=r"format version 3, written by pro2 9\.9.*upgrade"):
+    with pytest.raises(ValueError, match=r"format version 3, written by pro2 9\.9.*install a newer pro2"):
         pro2.load(path)
 
 

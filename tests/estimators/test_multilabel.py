@@ -162,7 +162,7 @@ class TestFiles:
             (lambda m: setattr(m, "known_", m.known_ + 1.0), "do not agree"),
             (lambda m: setattr(m, "estimators_", m.estimators_[:1]), "do not agree"),
             (lambda m: setattr(m, "means_", m.means_[:, :1]), "do not agree"),
-            (lambda m: setattr(m, "extra_", 1), "no attribute 'extra_'"),
+            (lambda m: setattr(m, "extra_", 1), "cannot have 'extra_'"),
         ],
     )
     def test_what_does_not_fit_is_not_saved(self, forge, found, tmp_path):

@@ -59,15 +59,16 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
 
     if not path.exists():
         raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
-    if path.is_dir() and not is_table_folder(path):
+    if path.is_dir():
         from pro2.lab.experiments.store import STORE, ResultStore
 
-        if not (path / STORE).is_file():
+        if (path / STORE).is_file():  # before tables: results are in a Parquet file, too
+            with ResultStore(path) as store:
+                runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
+                counts = {"runs": runs, "failed": len(store.failures())}
+                return {"what": "results of a sweep", **counts, "intact": not store.damaged()}
+        if not is_table_folder(path):
             raise ValueError(f"{path} is a folder that pro2 did not write; `pro2 embed {path}` embeds its images")
-        with ResultStore(path) as store:
-            runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
-            counts = {"runs": runs, "failed": len(store.failures())}
-            return {"what": "results of a sweep", **counts, "intact": not store.damaged()}
     if path.is_file() and is_model_file(path):
         content = describe(path)
         report = getattr(load(path), "report_", None) if content["kind"].endswith("Classifier") else None
