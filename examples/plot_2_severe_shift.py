@@ -16,10 +16,9 @@ The digits are real and ship with scikit-learn. The collages follow the idea of 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pro2 import ProjectAndProbe, Projection
+from pro2 import Probe, ProjectAndProbe, Projection
 from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.digits import make_digit_collages
-from pro2.lab.theory import adaptation_curves
 from pro2.tables.draws import draw
 
 table = make_digit_collages(seed=0)
@@ -87,15 +86,14 @@ for name, values in accuracy.items():
 projection = Projection().fit(X[split == "source"], y[split == "source"])  # all 256 features
 features, labels = (1, 2, 4, 8, 16, 32, 64, 256), (2, 8, 32, 128)
 error = np.zeros((len(features), len(labels)))
+Z = projection.transform(X)
 for target in targets:
-    rows = np.flatnonzero(split == target)
-    Z = (X[rows] - projection.mean_) / projection.scale_
-    pool, test = slice(0, 500), slice(500, None)
-    curves = adaptation_curves(
-        projection.components_, Z[pool], y[rows][pool], Z[test], y[rows][test],
-        n_features=features, n_shots=labels, l2=0.1, n_draws=10, random_state=0,
-    )  # fmt: skip
-    error += 100 * curves.error / len(targets)
+    for j, n_labels in enumerate(labels):
+        for seed in range(5):
+            rows = draw(y, split == target, n_labels, seed)
+            for i, d in enumerate(features):
+                probe = Probe(l2=0.1).fit(Z[rows.few, :d], y[rows.few])
+                error[i, j] += 100 * (1 - probe.score(Z[rows.rest, :d], y[rows.rest])) / (5 * len(targets))
 
 figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for j, n in enumerate(labels):

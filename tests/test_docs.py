@@ -133,15 +133,16 @@ class TestContributing:
         return self.data_set, self.backbone, self.baseline
 
     def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
-        from pro2.lab.datasets import base, load_dataset, register_dataset, shifts, source_rows, targets
+        from pro2.lab.datasets import base, get_dataset, register_dataset, shifts
 
         names = {**vars(base), **vars(shifts), "np": np, "__name__": "mine"}
         exec(self.data_set, names)
         register_dataset("mine", names["Mine"])
         (tmp_path / "metadata.csv").write_text("file,y,scanner\n1.png,sick,a\n2.png,well,b\n3.png,sick,b\n")
-        images = load_dataset("mine", tmp_path)
-        assert source_rows("mine", images).tolist() == [0]
-        assert targets("mine", images)["b"].tolist() == [1, 2]
+        data = get_dataset("mine")
+        columns = data.load(tmp_path).columns
+        assert data.source_rows(columns).tolist() == [0]
+        assert data.targets(columns)["b"].tolist() == [1, 2]
 
     def test_add_a_backbone(self, restored_registries: None) -> None:
         image = pytest.importorskip("PIL.Image")

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from pro2.lab.datasets import load_dataset, source_rows, targets
+from pro2.lab.datasets import get_dataset
 from pro2.lab.datasets.images import BLOCKS
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "make_collages.py"
@@ -67,11 +67,12 @@ def raw(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_collages_follow_the_recipe_and_the_seed(maker: ModuleType, raw: Path, tmp_path: Path) -> None:
     out = maker.make_collages(raw, tmp_path / "collages", n_source=64, n_target=40)
-    images = load_dataset("collages", out)
-    columns, source = images.columns, source_rows("collages", images)
+    data = get_dataset("collages")
+    images = data.load(out)
+    columns, source = images.columns, data.source_rows(images.columns)
     assert columns["y"][source].mean() == 0.5
     assert all((columns[block] == columns["y"])[source].all() for block in BLOCKS)
-    for name, rows in targets("collages", columns).items():
+    for name, rows in data.targets(columns).items():
         for block in BLOCKS:
             agree = (columns[block] == columns["y"])[rows].mean()
             assert agree == 1 if block == name else 0.1 < agree < 0.9

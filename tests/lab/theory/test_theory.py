@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from pro2 import Projection
 from pro2.estimators.moments import SourceMoments
-from pro2.lab import theory
 from pro2.lab.datasets.shog import make_shog
+from pro2.lab.theory import bounds as theory
 from pro2.lab.theory.bounds import mean_log_loss
 from pro2.linalg.logistic import fit_logistic
 
@@ -32,17 +32,6 @@ def ranked(moments, n, ridge=0.0):
 
 def random_rows(seed=3, width=20):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((width, width)))[0].T
-
-
-@pytest.fixture(scope="module")
-def curves(shog, rows):
-    out = {}
-    for target in shog.targets:
-        pool, test = shog.sample(target, 4096, 1), shog.sample(target, 4000, 2)
-        out[target] = theory.adaptation_curves(
-            rows, *pool, *test, n_features=(1, 4, 20), n_shots=(4, 32, 1024), l2=1e-3, random_state=0
-        )
-    return out
 
 
 class TestNullspaceNorm:
@@ -86,62 +75,15 @@ class TestNullspaceNorm:
             theory.nullspace_norm(components, heads)
 
 
-class TestAdaptationCurves:
-    def test_bias_and_variance_add_up_and_trade_off(self, curves):
-        far = curves["far"]
-        assert far.error.shape == far.stderr.shape == (3, 3)
-        assert np.allclose(far.bias[:, None] + far.variance, far.error)
-        assert np.all(far.variance[:, -1] == 0)
-        assert np.all(np.diff(far.bias) < 0)
-        assert np.all(np.diff(far.variance[:, 0]) > 0)
-
-    def test_bias_and_the_best_number_of_features_grow_with_the_shift(self, curves):
-        assert curves["id"].bias[0] < 0.03
-        assert curves["far"].bias[0] > max(0.3, curves["near"].bias[0])
-        assert curves["near"].bias[0] > curves["id"].bias[0]
-        few = {t: int(np.argmin(c.error[:, 0])) for t, c in curves.items()}
-        assert 0 == few["id"] <= few["near"] <= few["far"]
-        assert few["far"] > 0
-
-    def test_three_string_classes_and_too_many_shots(self):
-        rng = np.random.default_rng(0)
-        y = np.repeat(["a", "b", "c"], 60)
-        X = 4 * np.eye(5)[np.repeat([0, 1, 2], 60)] + rng.standard_normal((180, 5))
-        halves = X[::2], y[::2], X[1::2], y[1::2]
-        c = theory.adaptation_curves(np.eye(5), *halves, n_features=(1, 3), n_shots=(2, 20), n_draws=3, random_state=0)
-        assert c.bias[1] < 0.1 < c.bias[0]
-        with pytest.raises(ValueError, match=r"n_shots must lie in 1\.\.30"):
-            theory.adaptation_curves(np.eye(5), *halves, n_features=(1,), n_shots=(31,))
-
-
-class TestShift:
-    def test_bound_has_its_ends_and_its_best_d_grows_with_shift_and_rows(self):
-        assert theory.shift_bound(20, 5, 20, kl=3.0) == pytest.approx(2.0)
-        assert theory.shift_bound(0, 5, 20, kl=3.0) == pytest.approx(3.0)
-        d = np.arange(1, 21)
-        best = {(kl, M): int(d[np.argmin(theory.shift_bound(d, M, 20, kl))])
-                for kl, M in ((0.0, 16), (0.1, 16), (1.0, 16), (50.0, 16), (0.3, 4), (0.3, 4000))}  # fmt: skip
-        assert best[0.0, 16] == 1
-        assert best[0.1, 16] <= best[1.0, 16] <= best[50.0, 16]
-        assert best[0.3, 4] <= best[0.3, 4000]
-
-    def test_severity_is_the_exact_divergence_of_large_samples(self, shog):
-        source = SourceMoments.from_arrays(*shog.sample("source", 20_000, 0))
-        for target in shog.targets:
-            found = theory.moments_severity(source, SourceMoments.from_arrays(*shog.sample(target, 20_000, 1)), 1e-6)
-            assert found == pytest.approx(shog.kl(target), rel=0.05, abs=0.1)
-        assert theory.moments_severity(source, source) == pytest.approx(0.0, abs=1e-9)
-
-    def test_severity_counts_a_shift_of_the_labels(self):
-        rng = np.random.default_rng(0)
-        X, y = rng.standard_normal((400, 3)), np.arange(400) % 2
-        at = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]]
-        both = (SourceMoments.from_arrays(X, y), SourceMoments.from_arrays(X[at], y[at]))
-        assert theory.moments_severity(*both) > 0.1
-        with pytest.raises(ValueError, match="shrinkage"):
-            theory.moments_severity(*both, 0.0)
-        with pytest.raises(ValueError, match=r"no row of the classes \[1\]"):
-            theory.moments_severity(both[0], SourceMoments.from_arrays(X[:1], y[:1], classes=both[0].classes))
+def test_the_bound_has_its_ends_and_its_best_d_grows_with_shift_and_rows():
+    assert theory.shift_bound(20, 5, 20, kl=3.0) == pytest.approx(2.0)
+    assert theory.shift_bound(0, 5, 20, kl=3.0) == pytest.approx(3.0)
+    d = np.arange(1, 21)
+    best = {(kl, M): int(d[np.argmin(theory.shift_bound(d, M, 20, kl))])
+            for kl, M in ((0.0, 16), (0.1, 16), (1.0, 16), (50.0, 16), (0.3, 4), (0.3, 4000))}  # fmt: skip
+    assert best[0.0, 16] == 1
+    assert best[0.1, 16] <= best[1.0, 16] <= best[50.0, 16]
+    assert best[0.3, 4] <= best[0.3, 4000]
 
 
 def labelled_rows(n=60, d=5, seed=0):
@@ -177,7 +119,7 @@ class TestTheorem:
         assert few.variance == pytest.approx(by_hand) == pytest.approx(10 * many.variance)
         assert few.total == few.bias + few.variance
         assert theory.risk_bound(0.3, 4.0, 3.0, 10).variance > few.variance, "more features, more variance"
-        assert theory.risk_bound(0.3, 4.0, 2.0, 10, delta=0.5, loss_bound=1.0).variance < few.variance
+        assert theory.risk_bound(0.3, 4.0, 2.0, 10, delta=0.5).variance < few.variance
 
     @pytest.mark.parametrize("target", ["id", "near", "far"])
     def test_the_risk_stays_below_the_bound(self, target, shog, rows):
@@ -196,8 +138,8 @@ class TestTheorem:
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 5, delta=0.0), "delta must lie"),
-            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 0), "n_target must be"),
+            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 5, delta=0.0), "delta in"),
+            (lambda: theory.risk_bound(0.1, 1.0, 1.0, 0), "n_target of at least 1"),
             (lambda: theory.shift_bound(21, 4, 20, 1.0), "n_features"),
             (lambda: theory.shift_bound(1, 0, 20, 1.0), "n_target"),
             (lambda: theory.shift_bound(1, 4, 20, -1.0), "kl"),

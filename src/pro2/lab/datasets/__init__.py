@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pro2.embed.sources import FileImages, text_array
-from pro2.lab.datasets.base import DataSet, ImageList, columns_of
+from pro2.lab.datasets.base import DataSet, ImageList
 from pro2.lab.datasets.images import VARIANTS, Camelyon17, CelebA, Collages, FMoW, Living17, Waterbirds
+
+__all__ = ["DataSet", "ImageList", "get_dataset", "list_datasets", "open_dataset", "register_dataset"]
 
 _MAKERS: dict[str, Callable[[], DataSet]] = {
     "waterbirds": Waterbirds,
@@ -43,24 +42,9 @@ def get_dataset(name: str) -> DataSet:
     return _MAKERS[name]()
 
 
-def load_dataset(name: str, root: str | PathLike[str]) -> ImageList:
-    """List the images of a data set with ids and columns; `root` is its folder, or the parent of that."""
-    return get_dataset(name).load(Path(root))
-
-
 def open_dataset(name: str, root: str | PathLike[str] | None, follow_links: bool = False) -> FileImages:
-    """The same, ready for `pro2.embed.extract`."""
+    """Images of a data set, ready for `pro2.embed.extract`; `root` is its folder, or the parent of that."""
     if root is None:
         raise ValueError(f"dataset {name!r} needs root=, the folder that holds it")
-    images = load_dataset(name, root)
+    images = get_dataset(name).load(Path(root))
     return FileImages(images.root, list(images.paths), text_array(images.ids), dict(images.columns), follow_links)
-
-
-def source_rows(name: str, table: Any) -> np.ndarray:
-    """Row numbers of the source distribution in a table (or mapping of columns) of this data set."""
-    return get_dataset(name).source_rows(columns_of(table))
-
-
-def targets(name: str, table: Any) -> dict[str, np.ndarray]:
-    """Named target distributions in a table (or mapping of columns) of this data set, as row numbers."""
-    return get_dataset(name).targets(columns_of(table))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pro2.embed.images import SUFFIXES
+from pro2.tables.csv_files import read_columns
 from pro2.tables.where import close_names
 
 Columns = Mapping[str, np.ndarray]
@@ -48,8 +48,8 @@ class DataSet(ABC):
 
     `label` and `group` (the spurious attribute, where there is one) are columns; `published` has the sizes of the
     official release. `markers` are what its folder holds, `folders` where that often is below a root. `split_values`
-    are the values of column `split`; data whose source and targets are splits name them in `source_split` and
-    `target_splits`, others write `source_rows` and `targets`.
+    are the values of column `split`, by default the names in `published`; data whose source and targets are splits
+    name them in `source_split` and `target_splits`, others write `source_rows` and `targets`.
     """
 
     name: str
@@ -62,7 +62,7 @@ class DataSet(ABC):
     published: ClassVar[Mapping[str, int]] = {}
     markers: ClassVar[tuple[str, ...]] = ()
     folders: ClassVar[tuple[str, ...]] = ()
-    split_values: ClassVar[Mapping[str, Any]] = {}
+    split_values: ClassVar[Mapping[str, int]] = {}
     source_split: ClassVar[str] = "train"
     target_splits: ClassVar[Mapping[str, str]] = {}
 
@@ -71,39 +71,43 @@ class DataSet(ABC):
         root, advice = Path(root), f"get it: {self.obtain}"
         if not root.is_dir():
             raise FileNotFoundError(f"{root} is not a folder; {advice}")
-        absent = {
-            place: [marker for marker in self.markers if not (place / marker).exists()]
-            for place in (root, *(root / folder for folder in self.folders))
-        }
-        best = min(absent, key=lambda place: len(absent[place]))
+        places = [root, *(root / folder for folder in self.folders)]
+        absent = [[marker for marker in self.markers if not (place / marker).exists()] for place in places]
+        best = min(range(len(places)), key=lambda i: len(absent[i]))
         if absent[best]:
-            raise FileNotFoundError(f"missing in {best}: {', '.join(absent[best])}; {advice}")
-        return best
+            raise FileNotFoundError(f"missing in {places[best]}: {', '.join(absent[best])}; {advice}")
+        return places[best]
 
     @abstractmethod
     def load(self, root: Path) -> ImageList:
-        """Read the metadata and list the images; no image is opened."""
+        """Read the metadata and list the images; no image is opened. `root` is the data's folder, or its parent."""
+
+    def column(self, columns: Columns, name: str) -> np.ndarray:
+        """One of the columns, or an error that says which are there."""
+        if name not in columns:
+            raise ValueError(f"data set {self.name} needs column {name!r}; {close_names(name, list(columns))}")
+        return np.asarray(columns[name])
 
     def source_rows(self, columns: Columns) -> np.ndarray:
-        """Rows to project with."""
+        """Row numbers of the source distribution in a table with these columns."""
         return self.rows_of_split(columns, self.source_split)
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        """Named target distributions."""
+        """Named target distributions in a table with these columns, as row numbers."""
         return {name: self.rows_of_split(columns, split) for name, split in self.target_splits.items()}
 
     def splits(self, columns: Columns) -> dict[str, int]:
         """Row counts under the names used in `published`."""
-        return {name: len(self.rows_of_split(columns, name)) for name in self.split_values}
+        return {name: len(self.rows_of_split(columns, name)) for name in self.published}
 
     def rows_of_split(self, columns: Columns, name: str) -> np.ndarray:
-        return np.flatnonzero(require_column(columns, "split", self.name) == self.split_values[name])
+        return np.flatnonzero(self.column(columns, "split") == self.split_values.get(name, name))
 
     def check(self, root: Path) -> LayoutReport:
         """Compare a folder with the official layout, down to every single image; no image is opened."""
         report = LayoutReport()
         try:
-            images = self.load(Path(root))
+            images = self.load(root)
         except (OSError, ValueError) as error:
             report.missing.append(str(error))
             return report
@@ -118,68 +122,41 @@ class DataSet(ABC):
             if absent:
                 report.missing.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
         for name, count in self.splits(images.columns).items():
-            if count != self.published.get(name, count):
+            if count != self.published[name]:
                 report.notes.append(f"{name}: {count:,} rows, the official release has {self.published[name]:,}")
         return report
 
 
 def image_names(folder: Path) -> list[str]:
     """Sorted names of the images directly in a folder; none when there is no such folder."""
-    if not folder.is_dir():
-        return []
-    names = (entry.name for entry in os.scandir(folder))
+    names = [entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
     return sorted(name for name in names if Path(name).suffix.lower() in SUFFIXES and name[0] != ".")
 
 
-def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of a CSV file as text; needed ones are checked, spaces around fields are dropped."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [[value.strip() for value in row] for row in csv.reader(file) if row]
-    header = rows[0] if rows else []
-    absent = [name for name in needed if name not in header]
+def read_csv(path: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
+    """Columns of a CSV file, typed; the needed ones are there."""
+    columns = read_columns(path)
+    absent = [name for name in needed if name not in columns]
     if absent:
-        raise ValueError(f"{path} has no column {', '.join(absent)}; its header is: {', '.join(header) or '(empty)'}")
-    return as_columns(path, header, rows[1:], 2)
+        raise ValueError(f"{path} has no column {', '.join(absent)}; it has: {', '.join(columns)}")
+    return columns
 
 
-def as_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> dict[str, list[str]]:
-    """Rows of a file as columns; line number `first` is that of the first row."""
-    for i, row in enumerate(rows, first):
-        if len(row) != len(header):
-            raise ValueError(f"line {i} of {path} has {len(row)} fields, the header has {len(header)}")
-    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
-
-
-def as_int(path: Path, name: str, values: Sequence[str], dtype: Any = np.int64) -> np.ndarray:
-    """Text to integers; the first value that is not one is named with its row."""
+def as_int(path: Path, name: str, values: np.ndarray, dtype: Any = np.int8) -> np.ndarray:
+    """A column of integers; the first value that is not one is named."""
     try:
-        return np.array([int(value) for value in values], dtype=dtype)
-    except ValueError:
-        row = next(i for i, value in enumerate(values) if not value.lstrip("-").isdigit())
-        raise ValueError(f"{name} of row {row + 1} in {path} is {values[row]!r}; expected an integer") from None
+        return np.array([int(value) for value in values.tolist()], dtype=dtype)
+    except (TypeError, ValueError):
+        odd = next(value for value in values.tolist() if not str(value).lstrip("-").isdigit())
+        raise ValueError(f"{name} in {path} has the value {odd!r}; expected integers") from None
 
 
 def safe_paths(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """Relative paths from a list; none of them may leave the root."""
     checked = []
     for name in names:
-        parts = PurePosixPath(name.replace("\\", "/"))
+        parts = PurePosixPath(str(name).replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or not parts.parts or ":" in parts.parts[0]:
             raise ValueError(f"{path} lists {name!r}, which leaves the data folder; paths must stay below it")
         checked.append(str(parts))
     return tuple(checked)
-
-
-def columns_of(table: Any) -> Columns:
-    """Columns of an EmbeddingTable, an ImageList or a plain mapping."""
-    columns = getattr(table, "columns", table)
-    if not isinstance(columns, Mapping):
-        raise ValueError(f"expected a table or a mapping of columns, found {type(table).__name__}")
-    return columns
-
-
-def require_column(columns: Columns, name: str, owner: str) -> np.ndarray:
-    """One column, or an error that names the data set that needs it."""
-    if name not in columns:
-        raise ValueError(f"data set {owner} needs column {name!r}; {close_names(name, list(columns))}")
-    return np.asarray(columns[name])

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import (
-    Columns,
-    DataSet,
-    ImageList,
-    as_columns,
-    as_int,
-    image_names,
-    read_csv,
-    require_column,
-    safe_paths,
-)
+from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, image_names, read_csv, safe_paths
 from pro2.lab.datasets.shifts import domain_targets, group_targets
 
 VARIANTS = {
@@ -30,6 +21,7 @@ VARIANTS = {
 }
 _CELEBA_FOLDERS = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
 _CELEBA_SOURCE = 0.7  # share of a table without official partition, in row order
+_OFFICIAL = {"train": 0, "val": 1, "test": 2}  # values of column `split`
 
 BLOCKS = ("mnist", "cifar", "fashion", "svhn")
 COLLAGE_FOLDERS = {"train-all": "source", **{f"test-{block}": block for block in BLOCKS}}
@@ -80,18 +72,18 @@ class Waterbirds(DataSet):
     group = "place"
     markers, folders = ("metadata.csv",), ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
     published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
-    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
+    split_values = _OFFICIAL
 
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
         path = folder / "metadata.csv"
         rows = read_csv(path, ["img_filename", "y", "split", "place"])
         paths = safe_paths(path, rows["img_filename"])
-        columns = {name: as_int(path, name, rows[name], np.int8) for name in ("y", "place", "split")}
+        columns = {name: as_int(path, name, rows[name]) for name in ("y", "place", "split")}
         return ImageList(folder, paths, paths, columns)
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        y, place = require_column(columns, "y", self.name), require_column(columns, "place", self.name)
+        y, place = (self.column(columns, name) for name in ("y", "place"))
         return group_targets(y, place, self.rows_of_split(columns, "test"), self.source_rows(columns))
 
 
@@ -105,29 +97,25 @@ class CelebA(DataSet):
     obtain = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (aligned images, attributes, partition)"
     layout = "img_align_celeba/*.jpg, list_attr_celeba.txt and list_eval_partition.txt (or both as .csv)"
     published: ClassVar[Mapping[str, int]] = {"train": 162770, "val": 19867, "test": 19962}
-    split_values: ClassVar[Mapping[str, int]] = {"train": 0, "val": 1, "test": 2}
+    split_values = _OFFICIAL
 
     def __init__(self, variant: str = "celeba") -> None:
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, found {variant!r}")
         self.name = variant
         self.label, self.group = VARIANTS[variant]
         self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
 
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
-        path, rows = self._read(folder, "list_attr_celeba")
-        names, columns = rows.pop("image_id"), {}
+        path, rows = self._read(folder, "list_attr_celeba", [self.label, str(self.group)])
+        names, columns = rows.pop("image_id").tolist(), {}
         for key, cells in rows.items():
             values = as_int(path, key, cells)
             if not np.isin(values, (-1, 0, 1)).all():
                 raise ValueError(f"attribute {key} of {path} holds {np.unique(values).tolist()}; expected -1 and 1")
             columns[key] = (values == 1).astype(np.int8)
-        absent = [str(key) for key in (self.label, self.group) if key not in columns]
-        if absent:
-            raise ValueError(f"{path} has no attribute {', '.join(absent)}")
-        list_of_parts, parts = self._read(folder, "list_eval_partition")
-        partition = dict(zip(parts["image_id"], as_int(list_of_parts, "partition", parts["partition"]).tolist()))
+        list_of_parts, parts = self._read(folder, "list_eval_partition", ["partition"])
+        numbers = as_int(list_of_parts, "partition", parts["partition"]).tolist()
+        partition = dict(zip(parts["image_id"].tolist(), numbers))
         unknown = [name for name in names if name not in partition]
         if unknown:
             raise ValueError(f"{len(unknown):,} images of {path} have no partition, first: {unknown[0]}")
@@ -135,37 +123,39 @@ class CelebA(DataSet):
         place = next((place for place in _CELEBA_FOLDERS if (folder / place).is_dir()), "img_align_celeba")
         return ImageList(folder, safe_paths(path, [f"{place}/{name}" for name in names]), tuple(names), columns)
 
-    def _read(self, folder: Path, stem: str) -> tuple[Path, dict[str, list[str]]]:
-        """A list as text columns: CSV, or the official txt, where fields are padded with spaces.
-
-        The txt of attributes begins with the number of images and their names; that of the partition has no header.
-        """
+    def _read(self, folder: Path, stem: str, needed: list[str]) -> tuple[Path, dict[str, np.ndarray]]:
+        """A list as columns: CSV, or the official txt; that of attributes begins with their number and names."""
         below = [folder / name / f"{stem}{end}" for name in ("", "Anno", "Eval", "celeba") for end in (".txt", ".csv")]
         path = next((path for path in below if path.is_file()), None)
         if path is None:
             raise FileNotFoundError(f"missing in {folder}: {stem}.txt (or .csv); get it: {self.obtain}")
         if path.suffix == ".csv":
-            return path, read_csv(path, ["image_id", *(["partition"] if stem == "list_eval_partition" else [])])
-        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
-        if stem == "list_eval_partition":
-            return path, as_columns(path, ["image_id", "partition"], lines, 1)
-        if len(lines) < 2 or len(lines[0]) != 1 or not lines[0][0].isdigit():
-            start = " ".join(lines[0]) if lines else "nothing"
-            raise ValueError(f"{path} should begin with the number of images, found {start!r}")
-        (count,), names, *rows = lines
-        if len(rows) != int(count):
-            raise ValueError(f"{path} announces {int(count):,} images and lists {len(rows):,}; the file is cut off")
-        return path, as_columns(path, ["image_id", *names], rows, 3)
+            return path, read_csv(path, ["image_id", *needed])
+        lines, header = path.read_text().splitlines(), ["image_id", "partition"]
+        if stem == "list_attr_celeba":
+            if not lines or not lines[0].strip().isdigit():
+                raise ValueError(f"{path} should begin with the number of images, found {lines[:1]}")
+            count, header, lines = int(lines[0]), ["image_id", *lines[1].split()], lines[2:]
+            if len(lines) != count:
+                raise ValueError(f"{path} announces {count:,} images and lists {len(lines):,}; the file is cut off")
+        try:
+            cells = np.loadtxt(lines, dtype=str, ndmin=2)
+            columns = dict(zip(header, cells.T, strict=True))
+        except ValueError as error:
+            raise ValueError(f"{path} is not the official list: {error}") from error
+        if absent := [name for name in needed if name not in columns]:
+            raise ValueError(f"{path} has no column {', '.join(absent)}")
+        return path, columns
 
     def source_rows(self, columns: Columns) -> np.ndarray:
         """Training partition; without a `split` column the first 70% of the rows."""
         if "split" in columns:
             return super().source_rows(columns)
-        return np.arange(int(len(require_column(columns, self.label, self.name)) * _CELEBA_SOURCE))
+        return np.arange(int(len(self.column(columns, self.label)) * _CELEBA_SOURCE))
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """From the test partition; without a `split` column from the last 30% of the rows."""
-        y, group = (require_column(columns, str(name), self.name) for name in (self.label, self.group))
+        y, group = (self.column(columns, str(name)) for name in (self.label, self.group))
         source = self.source_rows(columns)
         rows = self.rows_of_split(columns, "test") if "split" in columns else np.arange(len(source), len(y))
         return group_targets(y, group, rows, source)
@@ -189,19 +179,19 @@ class Collages(DataSet):
     markers = tuple(COLLAGE_FOLDERS)
     folders = (*(f"collages-4blocks-randomOrder{i}-downsampling2" for i in (0, 1)), "collages")
     published: ClassVar[Mapping[str, int]] = {"source": 51200, **dict.fromkeys(BLOCKS, 10240)}
-    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
     source_split = "source"
     target_splits: ClassVar[Mapping[str, str]] = {name: name for name in BLOCKS}
 
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
-        images = {(name, y): image_names(folder / name / str(y)) for name in COLLAGE_FOLDERS for y in (0, 1)}
-        empty = [f"{name}/{y}" for (name, y), files in images.items() if not files]
-        if empty:
-            raise FileNotFoundError(f"no images in {folder}: {', '.join(empty)}")
-        paths, labels, splits = zip(
-            *((f"{name}/{y}/{file}", y, COLLAGE_FOLDERS[name]) for (name, y), files in images.items() for file in files)
-        )
+        rows = [
+            (f"{name}/{y}/{file}", y, split)
+            for (name, split), y in product(COLLAGE_FOLDERS.items(), (0, 1))
+            for file in image_names(folder / name / str(y))
+        ]
+        if len({(y, split) for _, y, split in rows}) < 2 * len(COLLAGE_FOLDERS):
+            raise FileNotFoundError(f"no images in some of the folders {self.layout} of {folder}")
+        paths, labels, splits = zip(*rows)
         columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
         if (folder / "blocks.csv").is_file():  # collages made by benchmarks/make_collages.py know their blocks' classes
             columns |= _block_classes(folder / "blocks.csv", paths)
@@ -215,7 +205,7 @@ def _block_classes(path: Path, images: tuple[str, ...]) -> dict[str, np.ndarray]
     if unknown is not None:
         raise ValueError(f"{path} does not list {unknown}; make the collages again")
     order = [number[name] for name in images]
-    return {block: as_int(path, block, rows[block], np.int8)[order] for block in BLOCKS}
+    return {block: as_int(path, block, rows[block])[order] for block in BLOCKS}
 
 
 class Camelyon17(DataSet):
@@ -229,23 +219,23 @@ class Camelyon17(DataSet):
     group = "center"
     markers, folders = ("metadata.csv",), ("camelyon17_v1.0",)
     published: ClassVar[Mapping[str, int]] = {"train": 302436, "id_val": 33560, "val": 34904, "test": 85054}
-    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
     target_splits: ClassVar[Mapping[str, str]] = {"id-test": "id_val", "ood-test": "test"}
 
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
         path = folder / "metadata.csv"
-        rows = read_csv(path, ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"])
-        patients = [patient.zfill(3) for patient in rows["patient"]]  # a spreadsheet turns 004 into 4
+        names = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"]
+        rows = read_csv(path, names)
+        patients = [str(patient).zfill(3) for patient in rows["patient"]]  # a spreadsheet turns 004 into 4
         paths = tuple(
             f"patches/patient_{p}_node_{n}/patch_patient_{p}_node_{n}_x_{x}_y_{y}.png"
-            for p, n, x, y in zip(patients, rows["node"], rows["x_coord"], rows["y_coord"])
+            for p, n, x, y in zip(patients, *(rows[name] for name in names[1:4]))
         )
-        center = as_int(path, "center", rows["center"], np.int8)
+        center = as_int(path, "center", rows["center"])
         # the file marks train (0) and held-out (1) patches; as in WILDS, hospitals 1 and 2 are set apart all the same
         split = np.where(as_int(path, "split", rows["split"]) == 0, "train", "id_val")
         split = np.where(center == 1, "val", np.where(center == 2, "test", split))
-        y, slide = as_int(path, "tumor", rows["tumor"], np.int8), as_int(path, "slide", rows["slide"], np.int16)
+        y, slide = as_int(path, "tumor", rows["tumor"]), as_int(path, "slide", rows["slide"], np.int16)
         return ImageList(folder, paths, paths, {"y": y, "center": center, "slide": slide, "split": split})
 
 
@@ -268,23 +258,21 @@ class Living17(DataSet):
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
         subclasses = [
-            (y, name, domain, wnid)
+            (y, name, wnid, domain)
             for y, (name, halves) in enumerate(LIVING17_CLASSES.items())
             for domain, wnids in zip(("source", "target"), halves)
             for wnid in wnids.split()
         ]
         rows, absent = [], []
-        for split in ("train", "val"):
-            for y, name, domain, wnid in subclasses:
-                files = image_names(folder / split / wnid)
-                rows += [(f"{split}/{wnid}/{file}", y, name, wnid, domain, split) for file in files]
-                absent += [] if files else [f"{split}/{wnid}"]
+        for split, subclass in product(("train", "val"), subclasses):
+            wnid = subclass[2]
+            files = image_names(folder / split / wnid)
+            rows += [(f"{split}/{wnid}/{file}", *subclass, split) for file in files]
+            absent += [] if files else [f"{split}/{wnid}"]
         if absent:
             raise FileNotFoundError(f"missing or empty in {folder}: {len(absent)} folders: {', '.join(absent)}")
         paths, y_column, *texts = zip(*rows)
-        columns = {
-            name: np.array(text, dtype=str) for name, text in zip(("superclass", "wnid", "domain", "split"), texts)
-        }
+        columns = {name: np.array(text) for name, text in zip(("superclass", "wnid", "domain", "split"), texts)}
         return ImageList(folder, paths, paths, {"y": np.array(y_column, dtype=np.int8), **columns})
 
     def splits(self, columns: Columns) -> dict[str, int]:
@@ -297,8 +285,7 @@ class Living17(DataSet):
         return {"id-test": self._rows(columns, "source", "val"), "ood-test": self._rows(columns, "target", "val")}
 
     def _rows(self, columns: Columns, domain: str, split: str) -> np.ndarray:
-        domains, splits = (require_column(columns, name, self.name) for name in ("domain", "split"))
-        return np.flatnonzero((domains == domain) & (splits == split))
+        return np.flatnonzero((self.column(columns, "domain") == domain) & (self.column(columns, "split") == split))
 
 
 class FMoW(DataSet):
@@ -314,40 +301,35 @@ class FMoW(DataSet):
     published: ClassVar[Mapping[str, int]] = {
         "train": 76863, "id_val": 11483, "id_test": 11327, "val": 19915, "test": 22108,
     }  # fmt: skip
-    split_values: ClassVar[Mapping[str, str]] = {name: name for name in published}
 
     def load(self, root: Path) -> ImageList:
         folder = self.find_folder(root)
         path = folder / "rgb_metadata.csv"
         rows = read_csv(path, ["split", "category", "country_code", "timestamp"])
-        for i, stamp in enumerate(rows["timestamp"]):
-            if not stamp[:4].isdigit():
-                raise ValueError(f"timestamp of row {i} in {path} is {stamp!r}; expected e.g. 2015-10-24T08:00:47Z")
-        year = np.array([int(stamp[:4]) for stamp in rows["timestamp"]], dtype=np.int16)
-        split = _fmow_split(np.array(rows["split"], dtype=str), year)
+        year = as_int(path, "the year of timestamp", rows["timestamp"].astype("U4"), np.int16)
+        split = _fmow_split(rows["split"], year)
         # images are numbered by metadata row; sequestered and unused rows count, but are not part of the set
-        keep = np.flatnonzero(split != "unused").tolist()
+        keep = np.flatnonzero(split != "unused")
         codes = read_csv(folder / "country_code_mapping.csv", ["alpha-3", "region"])
         region = dict(zip(codes["alpha-3"], codes["region"]))
-        category = [rows["category"][i] for i in keep]
-        unknown = next((name for name in category if name not in FMOW_CATEGORIES), None)
-        if unknown is not None:
-            raise ValueError(f"{path} holds category {unknown!r}, which is not one of the 62 of FMoW")
+        category = rows["category"][keep].astype(str)
+        unknown = np.setdiff1d(category, FMOW_CATEGORIES)
+        if len(unknown):
+            raise ValueError(f"{path} holds category {str(unknown[0])!r}, which is not one of the 62 of FMoW")
         columns = {
             "y": np.array([FMOW_CATEGORIES.index(name) for name in category], dtype=np.int8),
-            "category": np.array(category, dtype=str),
-            "region": np.array([region.get(rows["country_code"][i]) or "Other" for i in keep], dtype=str),
+            "category": category,
+            "region": np.array([region.get(country) or "Other" for country in rows["country_code"][keep]]),
             "year": year[keep],
             "split": split[keep],
         }
-        paths = tuple(f"images/rgb_img_{i}.png" for i in keep)
+        paths = tuple(f"images/rgb_img_{i}.png" for i in keep.tolist())
         return ImageList(folder, paths, paths, columns)
 
     def targets(self, columns: Columns) -> dict[str, np.ndarray]:
         """`africa` is the paper's target; the other regions, the whole OOD test and the ID test come with it."""
         test = self.rows_of_split(columns, "test")
-        regions = domain_targets(require_column(columns, "region", self.name), test) if len(test) else {}
-        by_region = {name.lower(): rows for name, rows in regions.items()}
+        by_region = {name.lower(): rows for name, rows in domain_targets(self.column(columns, "region"), test).items()}
         africa = by_region.pop("africa", test[:0])
         return {"africa": africa, "id-test": self.rows_of_split(columns, "id_test"), "ood-test": test, **by_region}
 

@@ -1,4 +1,4 @@
-"""What the first d features miss, how far apart source and target are, and the paper's bounds on the target error.
+"""What the first d features miss of a head, and the paper's bounds on the target error.
 
 Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Lemma 1, Theorem 1, corollary for Gaussians.
 """
@@ -6,11 +6,9 @@ Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Lemma 1, Theor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-
-from pro2.estimators.moments import SourceMoments
 
 
 def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -25,7 +23,9 @@ def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
     >>> nullspace_norm(np.eye(3), np.array([0.0, 3.0, 4.0])).tolist()
     [1.0, 0.8, 0.0]
     """
-    rows, rest = check_components(components, heads)
+    rows, rest = np.asarray(components, dtype=float), np.asarray(heads, dtype=float)
+    if rows.ndim != 2 or rest.shape[-1] != rows.shape[1]:
+        raise ValueError(f"components must be (d, D) for heads of length {rest.shape[-1]}, got shape {rows.shape}.")
     length = np.linalg.norm(rest, axis=-1)
     if not np.all(length > 0):
         raise ValueError("heads has a zero vector: it has no direction, so no part of it can be missing.")
@@ -36,17 +36,6 @@ def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
         rest = rest - (rest @ q)[..., None] * q  # subtracting keeps small norms exact, a sum of squares would not
         curve.append(np.linalg.norm(rest, axis=-1) / length)
     return np.stack(curve, axis=-1)
-
-
-def check_components(components: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, with as many columns."""
-    rows, vectors = np.asarray(components, dtype=float), np.asarray(vectors, dtype=float)
-    if rows.ndim != 2 or vectors.shape[-1] != rows.shape[1]:
-        raise ValueError(
-            f"components must be (d, D) for vectors of length {vectors.shape[-1]}, got shape {rows.shape}; "
-            "features are rows."
-        )
-    return rows, vectors
 
 
 def _orthonormal(rows: np.ndarray) -> np.ndarray:
@@ -60,8 +49,7 @@ def _orthonormal(rows: np.ndarray) -> np.ndarray:
     return Q
 
 
-@dataclass(frozen=True)
-class RiskBound:
+class RiskBound(NamedTuple):
     """The two parts of `risk_bound`, in units of the loss."""
 
     bias: float
@@ -72,29 +60,22 @@ class RiskBound:
         return self.bias + self.variance
 
 
-def risk_bound(
-    missed: float, radius: float, projected_radius: float, n_target: int, *, delta: float = 0.05,
-    lipschitz: float = 1.0, loss_bound: float | None = None,
-) -> RiskBound:  # fmt: skip
+def risk_bound(missed: float, radius: float, projected_radius: float, n_target: int, delta: float = 0.05) -> RiskBound:
     """Theorem 1 with its constants: excess risk of the norm-bounded probe on d features, with probability 1 - delta.
 
-    bias = L R ||(I - P_d) w*|| and variance = 2 L R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)). The paper hides the
-    constants and bounds R_d by sqrt(d) ||x||_inf. The first term of the variance is twice the Rademacher complexity of
-    the unit ball (Kakade et al., 2008), the second is Hoeffding's inequality for the probe and for the best head in
-    the span (Bartlett & Mendelson, 2002).
+    bias = R ||(I - P_d) w*|| and variance = 2 R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)), for log-loss, whose
+    slope is at most 1 and which is at most B = log(1 + exp(R)). The paper hides the constants and bounds R_d by
+    sqrt(d) ||x||_inf. The first term of the variance is twice the Rademacher complexity of the unit ball (Kakade et
+    al., 2008), the second is Hoeffding's inequality for the probe and for the best head in the span (Bartlett &
+    Mendelson, 2002).
 
     `missed` is ||(I - P_d) w*|| for the best head w* of length at most one; `radius` R and `projected_radius` R_d are
-    the largest lengths of a row and of its projection; `n_target` is M; `lipschitz` L is that of the loss in the logit;
-    `loss_bound` B is the largest loss, by default log(1 + exp(R)), that of log-loss.
+    the largest lengths of a row and of its projection; `n_target` is M.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}.")
-    if n_target < 1:
-        raise ValueError(f"n_target must be at least 1, got {n_target}.")
-    B = math.log1p(math.exp(radius)) if loss_bound is None else loss_bound
-    complexity = 2.0 * lipschitz * projected_radius / math.sqrt(n_target)
-    deviation = 2.0 * B * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
-    return RiskBound(lipschitz * radius * missed, complexity + deviation)
+    if not 0 < delta < 1 or n_target < 1:
+        raise ValueError(f"expected delta in (0, 1) and n_target of at least 1, got {delta} and {n_target}.")
+    deviation = 2.0 * math.log1p(math.exp(radius)) * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
+    return RiskBound(radius * missed, 2.0 * projected_radius / math.sqrt(n_target) + deviation)
 
 
 def norm_bounded_probe(Z: np.ndarray, y: np.ndarray, radius: float = 1.0, tol: float = 1e-7) -> np.ndarray:
@@ -135,48 +116,6 @@ def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims
     with the shift and with the number of target rows. Arguments broadcast.
     """
     d, M = np.asarray(n_features, dtype=float), np.asarray(n_target, dtype=float)
-    if np.any(d < 0) or np.any(d > n_dims):
-        raise ValueError(f"n_features must lie in 0..{n_dims} (n_dims), got {n_features}.")
-    if np.any(M < 1):
-        raise ValueError(f"n_target must be at least 1, got {n_target}.")
-    if not kl >= 0:
-        raise ValueError(f"kl must be a number >= 0, got {kl}.")
+    if np.any(d < 0) or np.any(d > n_dims) or np.any(M < 1) or not kl >= 0:
+        raise ValueError(f"expected n_features in 0..{n_dims}, n_target >= 1 and kl >= 0, got {d}, {M} and {kl}.")
     return np.sqrt(1.0 - d / n_dims) * kl + np.sqrt(d / M)
-
-
-def gaussian_kl(mean_p: np.ndarray, covariance_p: np.ndarray, mean_q: np.ndarray, covariance_q: np.ndarray) -> float:
-    """KL(N(mean_p, covariance_p) || N(mean_q, covariance_q)) in nats.
-
-    (tr(Q^-1 P) - D + log det Q - log det P + (m_q - m_p)' Q^-1 (m_q - m_p)) / 2. The paper prints the eigenvalue sums
-    and D without the factor 1/2; this is the exact value, 0 for equal arguments.
-    """
-    determinants = []
-    for name, covariance in (("covariance_p", covariance_p), ("covariance_q", covariance_q)):
-        sign, value = np.linalg.slogdet(covariance)
-        if not sign > 0 or not math.isfinite(value):
-            raise ValueError(f"{name} is not positive definite; add a small multiple of the identity first.")
-        determinants.append(value)
-    step = mean_q - mean_p
-    trace = np.trace(np.linalg.solve(covariance_q, covariance_p))
-    distance = step @ np.linalg.solve(covariance_q, step)
-    return float(0.5 * (trace - len(step) + determinants[1] - determinants[0] + distance))
-
-
-def moments_severity(source: SourceMoments, target: SourceMoments, shrinkage: float = 0.1) -> float:
-    """KL(source || target) of (x, y) in nats, both read as Gaussian classes with one shrunk covariance per domain.
-
-    Of the same classes in the same order. `shrinkage` in (0, 1] is the weight of the scaled identity in each
-    covariance, so that few target rows are enough for a number.
-    """
-    if not 0 < shrinkage <= 1:
-        raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}.")
-    missing = [c for c, w in zip(source.classes, target.weight) if w == 0]
-    if missing:
-        raise ValueError(f"The target has no row of the classes {missing[:5]}: the KL divergence is infinite.")
-    P, Q = (
-        (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))
-        for cov in (source.within_covariance(), target.within_covariance())
-    )
-    p, q = source.weight / source.weight.sum(), target.weight / target.weight.sum()
-    within = [gaussian_kl(a, P, b, Q) for a, b in zip(source.mean, target.mean)]
-    return float(np.sum(p * (np.array(within) + np.log(p / q))))
