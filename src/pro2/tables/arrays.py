@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pro2.tables import TableError, check_size, damaged
-from pro2.tables.arrow import META, to_arrow
+from pro2.tables.arrow import META, Source, in_memory, to_arrow
 from pro2.tables.columns import choose, column_name, filled, to_json
 from pro2.tables.csv_files import read_columns
-from pro2.tables.sources import Source, in_memory
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable

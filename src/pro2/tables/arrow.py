@@ -1,25 +1,27 @@
-"""Arrow's types and NumPy's, and the files of Arrow and Parquet that we write."""
+"""Columns of Arrow: their types and NumPy's, and the `Source` that reads them when they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pro2.tables import TableError, first_line
-from pro2.tables.columns import objects, to_json
+from pro2.tables import TableError, damaged, first_line, reading
+from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, filled, objects, read_only, to_json
 
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
-
+BATCH = 8192  # rows of a pass over the embedding
+KEPT = 1 << 30  # bytes of embeddings: up to here they are kept once they were read
+SAME_IN_ALL_PARTS = ("backbone", "weights_digest", "layer", "preprocessing")
 META = b"pro2"
 _MISSING = ("None", "nan", "<NA>", "NaT")
-
-
-# ---- Arrow's types and NumPy's
 
 
 def kind_of(kind: pa.DataType) -> str:
@@ -151,27 +153,344 @@ def to_ids(ids: Any, n_rows: int) -> pa.ChunkedArray:
     return column if pa.types.is_large_string(column.type) else column.cast(pa.string())
 
 
-# ---- files
+# ---- columns that are read when they are asked for
 
 
-def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    """Write one record batch; a memory-mapped embedding passes through without being loaded."""
-    columns = to_table(table, meta)
-    # 64-bit lengths: the values of one batch may be more than 2^31, and one batch keeps the matrix in one piece.
-    with pa.ipc.new_file(file, columns.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
-        writer.write_table(columns)
+class Source:
+    """Columns by name, read when they are asked for: the one place where the bytes of a file become arrays.
+
+    Parameters
+    ----------
+    schema, n_rows
+        Of all columns; known without reading them.
+    load : callable
+        ``load(names, rows)`` returns record batches of those columns, if possible of about `rows` rows each.
+    origin : str
+        What messages call it.
+    keep : bool
+        Whether the embedding costs no more memory when it is kept: it is in memory, or in a memory map.
+    skipped : mapping of column name to reason
+        What the file holds and a table cannot.
+    parts : sequence of Source
+        Of a folder: its files, in the order of their names.
+    """
+
+    embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        n_rows: int,
+        load: Callable[[list[str], int | None], Iterable[pa.RecordBatch]],
+        origin: str,
+        keep: bool = False,
+        skipped: Mapping[str, str] = {},
+        parts: Sequence[Source] = (),
+    ) -> None:
+        if len(set(schema.names)) < len(schema.names):
+            repeated = next(name for name in schema.names if schema.names.count(name) > 1)
+            raise TableError(f"{origin} has two columns called {repeated!r}; rename one")
+        self.schema, self.n_rows, self.load, self.origin = schema, n_rows, load, origin
+        self.keep, self._skipped, self.parts = keep, skipped, parts
+        self.read_columns: dict[str, np.ndarray] = {}
+
+    @classmethod
+    def of(cls, table: pa.Table, origin: str) -> Source:
+        """Columns of a table in memory or in a memory map."""
+        return cls(
+            table.schema, table.num_rows, lambda names, rows: table.select(names).to_batches(), origin, keep=True
+        )
+
+    def choose(self, embedding: str | None) -> Source:
+        """Find the column or columns that hold the embedding."""
+        if META in (self.schema.metadata or {}) and embedding is None and "embedding" in self.schema.names:
+            return self
+        kinds = {field.name: kind_of(field.type) for field in self.schema}
+        contents = ", ".join(f"{field.name} {field.type}" for field in list(self.schema)[:50])
+        self.embedding = choose(kinds, embedding, contents, self.origin)
+        if words := [name for name in self.embedding if kinds[name] not in ("list", "float", "int")]:
+            raise not_a_number(self.table(words), words, self.origin)
+        return self
+
+    # ---- columns
+
+    def batches(self, names: list[str], rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Some columns in batches of at most `rows` rows, validated in full: Arrow itself follows any offset."""
+        n_rows = 0
+        with reading(self.origin):
+            for batch in self.load(names, rows):
+                batch.validate(full=True)
+                n_rows += len(batch)
+                step = rows or max(1, len(batch))
+                yield from (batch.select(names).slice(start, step) for start in range(0, len(batch), step))
+            if n_rows != self.n_rows:
+                raise damaged(self.origin, f"{names[0]!r} has {n_rows} rows where {self.n_rows} are declared")
+
+    def table(self, names: list[str]) -> pa.Table:
+        """Some columns as one table."""
+        batches = list(self.batches(names))
+        return pa.Table.from_batches(batches) if batches else self.schema.empty_table().select(names)
+
+    @cached_property
+    def id_name(self) -> str | None:
+        """The stored column that names the rows, if there is one."""
+        return next((name for name in ID_NAMES if name in self.schema.names and name not in self.embedding), None)
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """The stored name of every column that a table can use, by the name that it has in the table."""
+        others = [name for name in self.schema.names if name not in {self.id_name, *self.embedding}]
+        return {column_name(n): n for n in others if kind_of(self.schema.field(n).type) != "other"}
+
+    @cached_property
+    def skipped(self) -> dict[str, str]:
+        """Columns that cannot be used, each with the reason."""
+        reason = "its type {} is not bool, integer, float, text or a list of numbers"
+        unusable = set(self.schema.names) - {self.id_name, *self.embedding, *self.columns.values()}
+        fields = (field for field in self.schema if field.name in unusable)
+        return {field.name: reason.format(field.type) for field in fields} | dict(self._skipped)
+
+    def column(self, name: str, keep: bool = True) -> np.ndarray:
+        """One column as NumPy, by the name that it has in a table."""
+        if name in self.read_columns:
+            return self.read_columns[name]
+        stored = self.columns.get(name, name)
+        with reading(self.origin):
+            values = read_only(to_numpy(self.table([stored]).column(0), stored))
+        if keep:
+            self.read_columns[name] = values
+        return values
+
+    @cached_property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids as Arrow text, which takes a fraction of the memory of Python's; the row numbers if there are none.
+
+        Where an id repeats, the error names the parts of a folder that have it.
+        """
+        if self.id_name is None:
+            return to_ids(None, self.n_rows)
+        with reading(self.origin):
+            ids = to_ids(self.table([self.id_name]).column(0), self.n_rows)
+            if pc.count_distinct(ids).as_py() < len(ids):
+                texts, origin = ids.to_pylist(), self.origin
+                if self.parts:
+                    repeated = Counter(texts).most_common(1)[0][0]
+                    rows = [row for row, text in enumerate(texts) if text == repeated]
+                    of = np.searchsorted(np.cumsum([part.n_rows for part in self.parts]), rows, side="right")
+                    origin = " and ".join(dict.fromkeys(self.parts[i].origin for i in of.tolist()))
+                check_unique(objects(texts), origin)
+            return ids
+
+    def check_ids(self) -> None:
+        """Refuse ids that repeat, before any of them is used."""
+        if self.id_name is not None:
+            self.ids  # noqa: B018 - read for its check
+
+    # ---- the embedding
+
+    @cached_property
+    def matrix_type(self) -> tuple[int, np.dtype]:
+        """Width and type of the embedding."""
+        kinds = [self.schema.field(name).type for name in self.embedding]
+        if not is_list(kinds[0]):
+            types = [np.dtype(kind.to_pandas_dtype()) for kind in kinds]
+            return len(kinds), np.result_type(*types, *([] if all(t.kind == "f" for t in types) else [np.float32]))
+        column = pa.array([], kinds[0])
+        if not pa.types.is_fixed_size_list(kinds[0]):  # all rows are compared with the first when they are read
+            column = next((batch.column(0) for batch in self.batches([*self.embedding], 1)), column)
+        return list_width(column), np.dtype(kinds[0].value_type.to_pandas_dtype())
+
+    def matrices(self, rows: int | None = None) -> Iterator[np.ndarray]:
+        """The embedding in blocks of rows, in order, read again at every call; a column of lists without a copy."""
+        if self.parts:
+            for part in self.parts:
+                yield from part.matrices(rows)
+            return
+        width, dtype = self.matrix_type
+        start = 0
+        with reading(self.origin):
+            for batch in self.batches([*self.embedding], rows):
+                if is_list(batch.schema.field(0).type):
+                    X = matrix(batch.column(0), width, self.embedding[0], start)
+                else:
+                    X = np.empty((len(batch), width), dtype)
+                    for j, column in enumerate(batch.columns):  # a missing number is NaN
+                        X[:, j] = to_numpy(pa.chunked_array([column]), self.embedding[j])
+                start += len(batch)
+                yield read_only(X)
+
+    @cached_property
+    def pieces(self) -> list[np.ndarray]:
+        """The whole embedding as the arrays that a file has it in; views of a memory map cost nothing."""
+        return list(self.matrices())
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether to have the whole embedding at once, because that costs little or is done already."""
+        width, dtype = self.matrix_type
+        return self.keep or "pieces" in self.__dict__ or self.n_rows * width * dtype.itemsize <= KEPT
+
+    def whole(self) -> np.ndarray:
+        """The whole embedding as one array, which is kept."""
+        if len(self.pieces) != 1:
+            empty = np.empty((0, self.matrix_type[0]), self.matrix_type[1])
+            self.pieces = [read_only(np.concatenate([empty, *self.pieces]))]
+        return self.pieces[0]
+
+    def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """The embedding in order, at most `size` rows at a time: all of it, or `rows` that increase.
+
+        From memory where it is kept, or else read again.
+        """
+        blocks: Iterator[np.ndarray]
+        if self.keep or "pieces" in self.__dict__:
+            blocks = (piece[i : i + size] for piece in self.pieces for i in range(0, len(piece), size))
+        else:
+            blocks = self.matrices(size)
+        start = 0
+        for block in blocks:
+            if rows is None:
+                yield block
+                continue
+            low, high = np.searchsorted(rows, (start, start + len(block)))
+            if low < high:
+                yield read_only(block[rows[low:high] - start])
+            if high == len(rows):
+                return
+            start += len(block)
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Some rows of the embedding in any order; rows without a gap in one piece are a view."""
+        if self.is_kept and len(self.pieces) == 1:
+            if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+                return self.pieces[0][rows[0] : rows[0] + len(rows)]
+            return read_only(self.pieces[0][rows])
+        order, start = np.argsort(rows, kind="stable"), 0
+        X = np.empty((len(rows), self.matrix_type[0]), self.matrix_type[1])
+        for block in self.blocks(BATCH, rows[order]):
+            X[order[start : start + len(block)]] = block
+            start += len(block)
+        return read_only(X)
+
+    # ---- provenance and digest
+
+    @cached_property
+    def recorded(self) -> tuple[dict[str, Any], str | None]:
+        """Provenance and digest in our own files; of a folder the provenance that its parts share, and no digest."""
+        if self.parts:
+            recorded = [part.recorded[0] for part in self.parts]
+            for key in SAME_IN_ALL_PARTS:
+                for part, found in zip(self.parts, recorded):
+                    if key in found and found[key] != recorded[0].get(key, found[key]):
+                        first = f"{self.parts[0].origin} with {recorded[0][key]!r}"
+                        raise TableError(f"{part.origin} was embedded with {key} {found[key]!r}, {first}")
+            return {k: v for k, v in recorded[0].items() if all(each.get(k) == v for each in recorded)}, None
+        meta = json.loads((self.schema.metadata or {}).get(META, b"{}"))
+        if not meta:
+            return {}, None
+        provenance = json.loads(meta["provenance"])
+        if not isinstance(provenance, dict) or seal(meta["digest"], provenance) != meta["seal"]:
+            raise damaged(self.origin, "its provenance was edited after it was written")
+        return provenance, meta["digest"]
+
+    @cached_property
+    def verified(self) -> tuple[str, np.ndarray]:
+        """One pass over everything: the digest, compared with the stored one, and the rows that are not finite.
+
+        The digest of a folder is made of the names and digests of its parts.
+        """
+        bad: list[np.ndarray] = [np.empty(0, np.intp)]
+        if self.parts:
+            start, digests = 0, []
+            for part in self.parts:
+                bad.append(start + part.verified[1])
+                digests.append([part.origin.removeprefix(self.origin), part.verified[0]])
+                start += part.n_rows
+            return "sha256:" + hashlib.sha256(to_json(digests).encode()).hexdigest(), np.concatenate(bad)
+
+        def checked() -> Iterator[np.ndarray]:
+            start = 0
+            for X in self.blocks(BATCH):
+                bad.append(start + not_finite(X))
+                start += len(X)
+                yield X
+
+        columns = ((name, self.column(name, keep=False)) for name in sorted(self.columns))
+        digest = content_digest(checked(), (self.n_rows, *self.matrix_type), self.ids.to_pylist(), columns)
+        if self.recorded[1] not in (None, digest):
+            raise damaged(self.origin, "its content does not match the digest stored with it")
+        return digest, np.concatenate(bad)
 
 
-def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    """Write with a checksum per page, so that a damaged page is refused before it is unpacked."""
-    import pyarrow.parquet as pq
+def not_finite(X: np.ndarray) -> np.ndarray:
+    """Numbers of the rows with NaN or infinity."""
+    # They show in the extremes, which cost less than a test of every number.
+    if not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(~np.isfinite(X).all(axis=1))
 
-    pq.write_table(to_table(table, meta), file, write_page_checksum=True)
+
+def content_digest(
+    blocks: Iterable[np.ndarray],
+    kind: tuple[int, int, np.dtype],
+    ids: Iterable[str],
+    columns: Iterable[tuple[str, np.ndarray]],
+) -> str:
+    """SHA-256 of rows, ids and columns in the order of their names: one for every file format and cut into blocks.
+
+    `kind` is the number of rows, the width and the type of the embedding.
+    """
+    state = hashlib.sha256()
+
+    def add(array: np.ndarray) -> None:
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        state.update(np.ascontiguousarray(little).reshape(-1).view(np.uint8).data)
+
+    def header(name: str, dtype: np.dtype | str, shape: tuple[int, ...]) -> None:
+        code = dtype if isinstance(dtype, str) else dtype.newbyteorder("<").str
+        state.update(to_json([name, code, list(shape)]).encode())
+
+    n_rows, width, dtype = kind
+    # A table without rows never showed its type to the digest.
+    header("embedding", dtype if n_rows else np.dtype(np.float32), (n_rows, width))
+    for X in blocks:
+        add(X)
+    for name, column in chain([("id", objects([*ids]))], columns):
+        values, missing = filled(column)
+        header(name, "U" if values.dtype.kind == "O" else values.dtype, values.shape)
+        if values.dtype.kind == "O":
+            texts = [value.encode() for value in values.tolist()]
+            add(np.cumsum([0, *map(len, texts)], dtype=np.int64))
+            state.update(b"".join(texts))
+        else:
+            add(values)
+        if missing is not None:
+            header(f"{name}#missing", missing.dtype, missing.shape)
+            add(missing)
+    return "sha256:" + state.hexdigest()
 
 
-def to_table(table: EmbeddingTable, meta: Mapping[str, str]) -> pa.Table:
-    """All rows, each column in one piece."""
-    columns = {"id": table.ids, "embedding": table.embeddings, **table.columns}
-    arrays = [to_arrow(name, values, len(table)) for name, values in columns.items()]
-    fields = [pa.field(name, array.type, nullable=array.null_count > 0) for name, array in zip(columns, arrays)]
-    return pa.table(arrays, schema=pa.schema(fields, metadata={META: to_json(dict(meta)).encode()}))
+def seal(digest: str, provenance: Mapping[str, Any]) -> str:
+    """A short checksum of digest and provenance, so that edited metadata is noticed too."""
+    return hashlib.sha256(f"{digest}\n{to_json(provenance)}".encode()).hexdigest()[:16]
+
+
+def not_a_number(table: pa.Table, names: Sequence[str], origin: str) -> TableError:
+    """The error for dimensions of an embedding that hold something else; it names the first such cell."""
+    cells = []
+    for name in names:
+        for row, value in enumerate(table.column(name).to_pylist(), 1):
+            try:
+                float("nan" if value in (None, "") else value)
+            except (TypeError, ValueError):
+                cells.append((row, f"{name!r} of row {row} in {origin} is {str(value)[:40]!r}; expected a number"))
+                break
+    problem = min(cells, default=(0, f"{names[0]!r} of {origin} is not a column of numbers"))[1]
+    return TableError(f"{problem}. If it is not part of the embedding, give embedding= a pattern without it")
+
+
+def in_memory(X: Any, columns: Mapping[str, Any], origin: str) -> Source:
+    """Columns that are all there: the embedding and the columns with their ids, in one Arrow table."""
+    values = {"embedding": X, **{column_name(name): column for name, column in columns.items()}}
+    arrays = [to_arrow(name, column, len(X)) for name, column in values.items()]
+    return Source.of(pa.table(arrays, names=list(values)), origin)

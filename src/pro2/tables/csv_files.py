@@ -22,8 +22,8 @@ from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, dim
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pro2.tables.arrow import Source
     from pro2.tables.embeddings import EmbeddingTable
-    from pro2.tables.sources import Source
 
 MAX_NUMBERS = 10**7
 _LONGEST_ROW = 1 << 24  # bytes
@@ -43,8 +43,7 @@ def read_table(path: Path, embedding: str | None) -> Source:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from pro2.tables.arrow import to_numpy
-    from pro2.tables.sources import in_memory, not_a_number
+    from pro2.tables.arrow import in_memory, not_a_number, to_numpy
 
     cells = _cells(path)
     kinds = {name: _kind(cells.column(name)) for name in cells.schema.names if name not in ID_NAMES}

@@ -1,4 +1,4 @@
-"""Where the columns of a table come from: Arrow and Parquet in files, folders and object stores, frames, arrays.
+"""Where the columns of a table come from: files of six formats, folders, object stores, frames; and how it is written.
 
 Our files have a text column `id`, a fixed-size-list column `embedding` and the typed columns. The schema metadata key
 `pro2` holds provenance and digest. Uncompressed Arrow files stay in the memory map: their embedding is not copied.
@@ -12,158 +12,83 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.fs
+import pyarrow.parquet
 
 from pro2.extras import imported
 from pro2.tables import TableError, check_size, damaged, first_line, reading
-from pro2.tables.arrow import META, is_list, kind_of, list_width, matrix, to_arrow, to_numpy
-from pro2.tables.columns import choose, column_name, read_only
+from pro2.tables.arrays import read_npy, read_npz, read_safetensors
+from pro2.tables.arrow import META, Source, is_list, kind_of, to_arrow
+from pro2.tables.columns import to_json
+from pro2.tables.csv_files import read_table
 
-PART_SUFFIXES = (".parquet", ".arrow", ".feather")
+if TYPE_CHECKING:
+    from pro2.tables.embeddings import EmbeddingTable
+
 Opener = Callable[[str], pa.NativeFile]
+PART_SUFFIXES = (".parquet", ".arrow", ".feather")
+_READERS = {".npz": read_npz, ".safetensors": read_safetensors, ".csv": read_table, ".tsv": read_table}
 _OPEN = 32  # files of a folder that stay open; a single file does, so that another one in its place changes nothing
 _ADDRESS = re.compile(r"([a-z][a-z0-9+]+):/+")  # a pathlib.Path makes s3:/bucket of s3://bucket
-
-
-class Source:
-    """Columns by name, read when they are asked for: the one place where the bytes of a file become arrays.
-
-    Parameters
-    ----------
-    schema, n_rows
-        Of all columns; known without reading them.
-    load : callable
-        ``load(names, rows)`` returns record batches of those columns, if possible of about `rows` rows each.
-    origin : str
-        What messages call it.
-    keep : bool
-        Whether the embedding costs no more memory when it is kept: it is in memory, or in a memory map.
-    skipped : mapping of column name to reason
-        What the file holds and a table cannot.
-    parts : sequence of Source
-        Of a folder: its files, in the order of their names.
-    """
-
-    embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        n_rows: int,
-        load: Callable[[list[str], int | None], Iterable[pa.RecordBatch]],
-        origin: str,
-        keep: bool = False,
-        skipped: Mapping[str, str] = {},
-        parts: Sequence[Source] = (),
-    ) -> None:
-        if len(set(schema.names)) < len(schema.names):
-            repeated = next(name for name in schema.names if schema.names.count(name) > 1)
-            raise TableError(f"{origin} has two columns called {repeated!r}; rename one")
-        self.schema, self.n_rows, self.load, self.origin = schema, n_rows, load, origin
-        self.keep, self.skipped, self.parts = keep, skipped, parts
-
-    @classmethod
-    def of(cls, table: pa.Table, origin: str) -> Source:
-        """Columns of a table in memory or in a memory map."""
-        return cls(
-            table.schema, table.num_rows, lambda names, rows: table.select(names).to_batches(), origin, keep=True
-        )
-
-    def batches(self, names: list[str], rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Some columns in batches of at most `rows` rows, validated in full: Arrow itself follows any offset."""
-        n_rows = 0
-        with reading(self.origin):
-            for batch in self.load(names, rows):
-                batch.validate(full=True)
-                n_rows += len(batch)
-                step = rows or max(1, len(batch))
-                yield from (batch.select(names).slice(start, step) for start in range(0, len(batch), step))
-            if n_rows != self.n_rows:
-                raise damaged(self.origin, f"{names[0]!r} has {n_rows} rows where {self.n_rows} are declared")
-
-    def table(self, names: list[str]) -> pa.Table:
-        """Some columns as one table."""
-        batches = list(self.batches(names))
-        return pa.Table.from_batches(batches) if batches else self.schema.empty_table().select(names)
-
-    def column(self, name: str) -> np.ndarray:
-        """One column as NumPy."""
-        with reading(self.origin):
-            return read_only(to_numpy(self.table([name]).column(0), name))
-
-    def matrix_type(self) -> tuple[int, np.dtype]:
-        """Width and type of the embedding."""
-        kinds = [self.schema.field(name).type for name in self.embedding]
-        if not is_list(kinds[0]):
-            types = [np.dtype(kind.to_pandas_dtype()) for kind in kinds]
-            return len(kinds), np.result_type(*types, *([] if all(t.kind == "f" for t in types) else [np.float32]))
-        column = pa.array([], kinds[0])
-        if not pa.types.is_fixed_size_list(kinds[0]):  # all rows are compared with the first when they are read
-            column = next((batch.column(0) for batch in self.batches([*self.embedding], 1)), column)
-        return list_width(column), np.dtype(kinds[0].value_type.to_pandas_dtype())
-
-    def matrices(self, rows: int | None = None) -> Iterator[np.ndarray]:
-        """The embedding in blocks of rows, in order; without a copy from a column of lists."""
-        if self.parts:
-            for part in self.parts:
-                yield from part.matrices(rows)
-            return
-        width, dtype = self.matrix_type()
-        start = 0
-        with reading(self.origin):
-            for batch in self.batches([*self.embedding], rows):
-                if is_list(batch.schema.field(0).type):
-                    X = matrix(batch.column(0), width, self.embedding[0], start)
-                else:
-                    X = np.empty((len(batch), width), dtype)
-                    for j, column in enumerate(batch.columns):  # a missing number is NaN
-                        X[:, j] = to_numpy(pa.chunked_array([column]), self.embedding[j])
-                start += len(batch)
-                yield read_only(X)
-
-    def choose(self, embedding: str | None) -> Source:
-        """Find the column or columns that hold the embedding."""
-        if META in (self.schema.metadata or {}) and embedding is None and "embedding" in self.schema.names:
-            return self
-        kinds = {field.name: kind_of(field.type) for field in self.schema}
-        contents = ", ".join(f"{field.name} {field.type}" for field in list(self.schema)[:50])
-        self.embedding = choose(kinds, embedding, contents, self.origin)
-        if words := [name for name in self.embedding if kinds[name] not in ("list", "float", "int")]:
-            raise not_a_number(self.table(words), words, self.origin)
-        return self
-
-
-def not_a_number(table: pa.Table, names: Sequence[str], origin: str) -> TableError:
-    """The error for dimensions of an embedding that hold something else; it names the first such cell."""
-    cells = []
-    for name in names:
-        for row, value in enumerate(table.column(name).to_pylist(), 1):
-            try:
-                float("nan" if value in (None, "") else value)
-            except (TypeError, ValueError):
-                cells.append((row, f"{name!r} of row {row} in {origin} is {str(value)[:40]!r}; expected a number"))
-                break
-    problem = min(cells, default=(0, f"{names[0]!r} of {origin} is not a column of numbers"))[1]
-    return TableError(f"{problem}. If it is not part of the embedding, give embedding= a pattern without it")
-
-
-# ---- files, folders and object stores
 
 
 def is_address(path: str | PathLike[str]) -> bool:
     """Whether it is an address such as s3://bucket/folder, and not a path of this machine."""
     return _ADDRESS.match(str(path)) is not None
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Whether Hugging Face's `save_to_disk` wrote the folder."""
+    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def is_table_folder(folder: Path) -> bool:
+    """Whether a folder of this machine holds a table, and not images or anything else."""
+    files = (name for _, _, names in os.walk(folder) for name in names)
+    return is_saved_dataset(folder) or any(name.lower().endswith(PART_SUFFIXES) for name in files)
+
+
+def read(path: str | PathLike[str], embedding: str | None = None, columns: Any = None) -> Source:
+    """A file, a folder of files, a saved data set of Hugging Face, or a Lance data set, here or in an object store."""
+    filesystem, inside, origin = locate(path)
+    suffix = PurePosixPath(inside).suffix.lower()
+    suffixes = PART_SUFFIXES if is_address(path) else (*PART_SUFFIXES, *_READERS, ".npy")
+    if columns is not None and suffix != ".npy":
+        raise TableError(f"columns is only for .npy files; {PurePosixPath(inside).name} brings its own columns")
+    open_file = lru_cache(_OPEN)(lambda name: filesystem.open_input_file(name))
+    with reading(origin):
+        kind = filesystem.get_file_info(inside).type
+        is_folder = kind == pa.fs.FileType.Directory
+        if is_folder and suffix == ".lance":
+            lance = imported("lance", "Lance data sets need pylance; run: pip install pylance")
+            return read_dataset(lance.dataset(origin), origin).choose(embedding)
+        if is_folder and is_saved_dataset(Path(inside)):
+            return read_saved(Path(inside)).choose(embedding)
+        if is_folder:
+            return read_folder(filesystem, open_file, inside, origin, embedding)
+        if suffix not in suffixes:
+            raise TableError(f"cannot open {origin}: suffix {suffix!r}; expected one of {', '.join(sorted(suffixes))}")
+        if kind == pa.fs.FileType.NotFound:
+            raise FileNotFoundError(f"no embedding table at {origin}; make one with `pro2 embed`")
+        if suffix == ".npy":
+            return read_npy(Path(inside), columns)
+        if suffix in _READERS:
+            source = _READERS[suffix](Path(inside), embedding)
+        else:
+            source = read_file(open_file, inside, origin).choose(embedding)
+        if source.recorded[1] is None and not is_address(path) and _carries_digest(Path(inside)):
+            raise damaged(origin, "the digest in it is out of place")
+        return source
 
 
 def locate(path: str | PathLike[str]) -> tuple[pa.fs.FileSystem, str, str]:
@@ -177,27 +102,18 @@ def locate(path: str | PathLike[str]) -> tuple[pa.fs.FileSystem, str, str]:
     return filesystem, inside, address.partition("?")[0]
 
 
-def read(path: str | PathLike[str], embedding: str | None = None) -> Source:
-    """A file, a folder of files, a saved data set of Hugging Face, or a Lance data set, here or in an object store."""
-    filesystem, inside, origin = locate(path)
-    open_file = lru_cache(_OPEN)(lambda name: filesystem.open_input_file(name))
-    with reading(origin):
-        kind = filesystem.get_file_info(inside).type
-        if kind == pa.fs.FileType.NotFound:
-            raise FileNotFoundError(f"no embedding table at {origin}")
-        if origin.endswith(".lance"):
-            lance = imported("lance", "Lance data sets need pylance; run: pip install pylance")
-            return read_dataset(lance.dataset(origin), origin).choose(embedding)
-        if kind == pa.fs.FileType.File:
-            return read_file(open_file, inside, origin).choose(embedding)
-        if is_saved_dataset(Path(inside)):
-            return read_saved(Path(inside)).choose(embedding)
-        return read_folder(filesystem, open_file, inside, origin, embedding)
+def _carries_digest(path: Path) -> bool:
+    """Whether either end of a file holds our description, also where damage keeps a reader from finding it."""
+    with path.open("rb") as file:
+        ends = file.read(1 << 20)
+        file.seek(max(0, path.stat().st_size - (1 << 20)))
+        ends += file.read()
+    # .npz has four bytes per character, and .safetensors JSON within JSON
+    plain = ends.replace(b"\0", b"").replace(b"\\", b"")
+    return any(mark in plain for mark in (b'"digest":"sha256:', b'","seal":"'))
 
 
-def read_list(path: Path) -> Source:
-    """All columns of a Parquet file or of a saved data set; none of them need be an embedding."""
-    return read_saved(path) if path.is_dir() else read_file(lru_cache(pa.memory_map), str(path), str(path))
+# ---- Arrow and Parquet
 
 
 def read_file(open_file: Opener, inside: str, origin: str) -> Source:
@@ -206,12 +122,15 @@ def read_file(open_file: Opener, inside: str, origin: str) -> Source:
         return (_parquet if inside.lower().endswith(".parquet") else _ipc)(lambda: open_file(inside), origin)
 
 
+def read_list(path: Path) -> Source:
+    """All columns of a Parquet file or of a saved data set; none of them need be an embedding."""
+    return read_saved(path) if path.is_dir() else read_file(lru_cache(pa.memory_map), str(path), str(path))
+
+
 def _ipc(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
     """Columns of an Arrow file or stream; those that are not compressed stay in the memory map, if there is one."""
-    file = opened()
-    size = file.size()
-    start = file.read_buffer(6)
-    is_file = start.to_pybytes() == b"ARROW1"
+    start = opened().read_at(6, 0)
+    is_file = start == b"ARROW1"
 
     def batches(fields: list[int] | None) -> Iterator[pa.RecordBatch]:
         options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -222,25 +141,25 @@ def _ipc(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
         whole.seek(0)
         return iter(pa.ipc.open_stream(whole.read_buffer(), options=options))
 
-    file.seek(0)
-    schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).schema
-
-    first = next(batches(None), None)
-    buffers = [] if first is None else [each for column in first.columns for each in column.buffers() if each]
-    mapped = all(start.address <= each.address < start.address + size for each in buffers)
-
     def load(names: list[str], rows: int | None) -> Iterator[pa.RecordBatch]:
         # with a choice of fields only these are unpacked, but what is mapped would be copied
-        return batches(None if mapped else [schema.get_field_index(name) for name in names])
+        return batches([schema.get_field_index(name) for name in names])
 
-    return Source(schema, sum(map(len, load(schema.names[:1], None))), load, origin, keep=mapped)
+    file = opened()
+    file.seek(0)
+    mapped = file.read_buffer()
+    file.seek(0)
+    schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).schema
+    first = next(batches(None), None)
+    buffers = [] if first is None else [each for column in first.columns for each in column.buffers() if each]
+    if all(mapped.address <= each.address < mapped.address + mapped.size for each in buffers):
+        return Source.of(pa.Table.from_batches(batches(None), schema), origin)
+    return Source(schema, sum(map(len, load(schema.names[:1], None))), load, origin)
 
 
 def _parquet(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
     """Columns of a Parquet file, unpacked when they are read; the embedding in batches where that is enough."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(opened())
+    metadata = pa.parquet.read_metadata(opened())
     schema, size = metadata.schema.to_arrow_schema(), opened().size()
     # Repeated text stays one text: a caption in a million rows is stored once, and unpacked it would fill the memory.
     texts = [field.name for field in schema if kind_of(field.type) == "text"]
@@ -253,7 +172,7 @@ def _parquet(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
         check_size(origin, size, names[0], metadata.num_rows * row_bytes)
         lists = sum(map(is_list, kinds)) - len(fixed)
         # 1 MiB at a time: without it, all pages of a row group are in memory
-        file = pq.ParquetFile(opened(), buffer_size=1 << 20, **options)
+        file = pa.parquet.ParquetFile(opened(), buffer_size=1 << 20, **options)
         if rows is None and not lists:
             yield from file.read(columns=names).to_batches()
             return
@@ -263,7 +182,7 @@ def _parquet(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
             check_size(origin, size, names[0], unpacked)
             yield batch
 
-    return Source(pq.ParquetFile(opened(), **options).schema_arrow, metadata.num_rows, load, origin)
+    return Source(pa.parquet.ParquetFile(opened(), **options).schema_arrow, metadata.num_rows, load, origin)
 
 
 def read_folder(
@@ -321,19 +240,17 @@ def _check_part(part: Source, first: Source) -> None:
     """Refuse a part that has no rows, or other columns than the first one; embeddings must be of one width and type."""
     if part.n_rows == 0:
         raise TableError(f"{part.origin} has no rows; remove it, or write it again")
-    if missing := sorted(set(part.schema.names) ^ set(first.schema.names)):
-        has, lacks = (part, first) if missing[0] in part.schema.names else (first, part)
-        raise TableError(f"{has.origin} has a column {missing[0]!r}, and {lacks.origin} has none; parts need the same")
-    (width, dtype), expected = part.matrix_type(), first.matrix_type()
-    if (width, dtype) != expected:
+    kinds, expected = ({field.name: kind_of(field.type) for field in each.schema} for each in (part, first))
+    for name in sorted({*kinds, *expected}):
+        found, before = kinds.get(name, "missing"), expected.get(name, "missing")
+        if found != before and "null" not in (found, before):
+            raise TableError(f"column {name!r} is {found} in {part.origin} and {before} in {first.origin}")
+    if part.matrix_type != first.matrix_type:
+        (width, dtype), (first_width, first_dtype) = part.matrix_type, first.matrix_type
         raise TableError(
-            f"{part.origin} has embeddings of width {width} and type {dtype}, but {first.origin} has {expected[0]} and "
-            f"{expected[1]}; embed it again with the backbone of the others"
+            f"{part.origin} has embeddings of width {width} and type {dtype}, but {first.origin} has {first_width} and "
+            f"{first_dtype}; embed it again with the backbone of the others"
         )
-    for field in first.schema:
-        kind, found = kind_of(field.type), kind_of(part.schema.field(field.name).type)
-        if kind != found and "null" not in (kind, found):
-            raise TableError(f"column {field.name!r} is {found} in {part.origin} and {kind} in {first.origin}")
 
 
 def _partition_columns(files: Sequence[str], origin: str) -> dict[str, pa.Array]:
@@ -364,13 +281,6 @@ def read_dataset(dataset: Any, origin: str) -> Source:
 # ---- objects and folders of other libraries
 
 
-def in_memory(X: Any, columns: Mapping[str, Any], origin: str) -> Source:
-    """Columns that are all there: the embedding and the columns with their ids, in one Arrow table."""
-    values = {"embedding": X, **{column_name(name): column for name, column in columns.items()}}
-    arrays = [to_arrow(name, column, len(X)) for name, column in values.items()]
-    return Source.of(pa.table(arrays, names=list(values)), origin)
-
-
 def read_object(data: Any, embedding: str | None) -> Source:
     """Columns of anything that gives an Arrow stream: polars, pandas, pyarrow, duckdb, Hugging Face."""
     origin = f"this {type(data).__name__}"
@@ -391,35 +301,20 @@ def read_object(data: Any, embedding: str | None) -> Source:
         return Source.of(table, origin).choose(embedding)
 
 
-def is_saved_dataset(folder: Path) -> bool:
-    """Whether Hugging Face's `save_to_disk` wrote the folder."""
-    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
-
-
-def is_table_folder(folder: Path) -> bool:
-    """Whether a folder of this machine holds a table, and not images or anything else."""
-    files = (name for _, _, names in os.walk(folder) for name in names)
-    return is_saved_dataset(folder) or any(name.lower().endswith(PART_SUFFIXES) for name in files)
-
-
 def read_saved(folder: Path) -> Source:
     """Columns of a data set, or a dictionary of splits, written by Hugging Face `save_to_disk`; splits are a column."""
-    splits = [""]
-    if (folder / "dataset_dict.json").is_file():
-        splits = _json(folder / "dataset_dict.json")["splits"]
+    is_dictionary = (folder / "dataset_dict.json").is_file()
     tables: list[pa.Table] = []
     classes: dict[str, list[str]] = {}
-    for split in splits:
+    for split in _json(folder / "dataset_dict.json")["splits"] if is_dictionary else [""]:
         part = folder / _plain_name(split, folder)
         for entry in _json(part / "state.json")["_data_files"]:
-            path = part / _plain_name(entry["filename"], folder)
-            source = read_file(pa.memory_map, str(path), str(path))
+            source = read_list(part / _plain_name(entry["filename"], folder))
             table = source.table(source.schema.names)
             tables.append(table.append_column("split", pa.repeat(split, len(table))) if split else table)
         features = _json(part / "dataset_info.json").get("features") or {}
-        classes |= {
-            name: kind["names"] for name, kind in features.items() if isinstance(kind, dict) and "names" in kind
-        }
+        coded = {name: kind for name, kind in features.items() if isinstance(kind, dict) and "names" in kind}
+        classes |= {name: kind["names"] for name, kind in coded.items()}
     if not tables:
         raise TableError(f"{folder} lists no files; save the data set again")
     if any(not table.schema.equals(tables[0].schema) for table in tables):
@@ -440,3 +335,26 @@ def _plain_name(name: str, folder: Path) -> str:
     if Path(name).name != name:
         raise TableError(f"{folder} lists {name!r}, which leaves the folder")
     return name
+
+
+# ---- writing
+
+
+def to_table(table: EmbeddingTable, meta: Mapping[str, str] = {}) -> pa.Table:
+    """All rows, each column in one piece; a memory-mapped embedding is not loaded."""
+    columns = {"id": table.ids, "embedding": table.embeddings, **table.columns}
+    arrays = [to_arrow(name, values, len(table)) for name, values in columns.items()]
+    fields = [pa.field(name, array.type, nullable=array.null_count > 0) for name, array in zip(columns, arrays)]
+    return pa.table(arrays, schema=pa.schema(fields, metadata={META: to_json(dict(meta))} if meta else None))
+
+
+def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+    """Write one record batch, which keeps the matrix in one piece; its values may be more than 2^31."""
+    columns = to_table(table, meta)
+    with pa.ipc.new_file(file, columns.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
+        writer.write_table(columns)
+
+
+def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+    """Write with a checksum per page, so that a damaged page is refused before it is unpacked."""
+    pa.parquet.write_table(to_table(table, meta), file, write_page_checksum=True)
