@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pro2.lab.datasets.digits import PAIRS, make_digit_collages
+from pro2.lab.report.demo_page import mean_and_error
 from tests.cli.commands import run, run_json
 
 
@@ -49,12 +50,13 @@ def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = run("demo", "--out", tmp_path / "d")
     assert all(part in text for part in ("Target accuracy", "source head", "the paper's Pro2"))
+    assert "\\n" not in text
     command = text.splitlines()[-1]
     assert command.startswith("pro2 fit ")
     assert "learned from 2000 rows" in run(command.removeprefix("pro2 "))
     page = (tmp_path / "d" / "demo.html").read_text()
     assert page.count("<svg") == page.count(">accuracy (%)</text>") == 7
-    assert "With 2 labels per class averaged Pro2 is right on" in page
+    assert re.search(r"% for averaged Pro2 and \d+\.\d% for the paper&#39;s Pro2", page)
     assert page.count("the paper&#39;s Pro2") > 5
     assert page.count('<ul class="legend">') == 2
     assert not re.search(r"\{\{|<Macro|Undefined", page)
@@ -69,6 +71,14 @@ def test_demo_needs_no_matplotlib_and_prints_json(tmp_path, monkeypatch):
     printed = run_json("demo", "--out", tmp_path)
     assert printed["page"] == str(tmp_path / "demo.html")
     assert len(printed["accuracy"]) == 5 * 4 * 3 * 2
+
+
+def test_errors_are_those_of_draws_and_not_of_targets():
+    rows = [{"method": "m", "target": t, "n_shots": 2, "seed": s, "accuracy": a + 0.1 * s}
+            for t, a in (("easy", 0.8), ("hard", 0.4)) for s in (0, 1)]  # fmt: skip
+    mean, error = mean_and_error(rows, method="m")
+    assert (round(mean, 6), round(error, 6)) == (65.0, 5.0)
+    assert mean_and_error(rows, method="m", target="hard", seed=0) == (40.0, 0.0)
 
 
 def test_the_demo_on_images(monkeypatch, tmp_path):

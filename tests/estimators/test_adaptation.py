@@ -103,6 +103,15 @@ class TestRankedFeatures:
         assert 4 <= len(model.priors_[0].directions) <= PriorFamily().n_ranked
         assert ProjectAndProbe(n_features=150, l2=0.1).fit(X, y).projection_.components_.shape == (150, 200)
 
+    def test_leave_one_out_may_choose_all_features(self):
+        """As in the paper, whose grid ends at 1,024 features."""
+        X, y = make_data(D=200, N=600)
+        model = ProjectAndProbe().fit(X, y)
+        assert model.projection_.components_.shape == (128, 200)
+        for options in ({"n_features": "loo", "l2": "loo"}, {"n_features": "auto", "l2": 0.01}):
+            assert model.set_params(**options).projection_.components_.shape == (200, 200)
+            assert ProjectAndProbe(**options).fit(X, y).projection_.components_.shape == (200, 200)
+
 
 @pytest.mark.parametrize(
     "change",

@@ -117,7 +117,7 @@ def test_semicolons_tabs_blank_lines_and_a_pandas_index(tmp_path: Path, separato
         (f"id,{','.join(f'e{i}' for i in range(60))}\n", r"e48, \.\.\. \(61 columns\)"),
         ("id,e0,e1\na,0.5,1.5\nb,1\n", "row 2 of .* has 2 fields, the header has 3"),
         ('id,e0,e1\n"a,0.5,1.5\n', "row 1 of .* has 1 fields"),
-        ("id,e0,e1\na,0.5,x1\n", "'e1' of row 1 in .* is 'x1'"),
+        ("id,e0,e1\na,0.5,x1\n", "'e1' of row 0 in .* is 'x1'"),
         ("id,e0,e1\na,0.5,1.5\na,1.5,0.5\n", "repeats 1 id"),
         ('id,e0,e1,t\na,0.5,1.5,"x\nb,1.5,2.5,y\n', "damaged .*quote that opens its last cell"),
         ("id,y\na,1\n", "found none"),
@@ -135,7 +135,7 @@ def test_a_word_among_the_numbers_of_a_dimension_is_named(tmp_path: Path) -> Non
     lines = [f"{i},0.5,1.5" for i in range(3000)]
     lines[2500] = "2500,0.5,oops"
     (tmp_path / "t.csv").write_text("\n".join(["id,e0,e1", *lines]), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"'e1' of row 2501 in .*t\.csv is 'oops'; expected a number"):
+    with pytest.raises(ValueError, match=r"'e1' of row 2500 in .*t\.csv is 'oops'; expected a number"):
         EmbeddingTable.open(tmp_path / "t.csv")
 
 

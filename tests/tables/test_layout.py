@@ -72,8 +72,8 @@ def test_integers_are_an_embedding_only_when_someone_says_so(tmp_path: Path) -> 
         ({}, "f*", "neither a floating .*candidates: e0 to e11"),
         ({}, "y", "neither a floating"),
         ({}, "e", r"nor a pattern of number columns, such as 'e\*'"),
-        ({"e12": ["1.5", "", "0.5", "oops", "x"]}, "e*", "'e12' of row 4 in .*t.* is 'oops'; expected a number"),
-        ({"e12": ["1.5", "", "0.5", "oops", "x"]}, None, "'e12' of row 4 in .*t.* is 'oops'; expected a number"),
+        ({"e12": ["1.5", "", "0.5", "oops", "x"]}, "e*", "'e12' of row 3 in .*t.* is 'oops'; expected a number"),
+        ({"e12": ["1.5", "", "0.5", "oops", "x"]}, None, "'e12' of row 3 in .*t.* is 'oops'; expected a number"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -102,7 +102,8 @@ def fit(
         names = model.classes_.tolist()
         lines[0] += ", classes " + ", ".join(map(str, names[:10])) + (f", ... ({len(names)})" if names[10:] else "")
         n, n_ranked = len(model.projection_.components_), int(model.projection_.n_informative_)
-        lines.append(f"{n} features, {n_ranked} of them ranked by how well they predict the class")
+        some = f"{n} features, the first {n_ranked} of them"
+        lines.append(f"{some if n_ranked < n else f'{n} features'} ranked by how well they predict the class")
         result |= {"classes": names, "n_components": n, "n_informative": n_ranked}
     if result["rows"] and result.get("unlabeled"):
         lines.append(f"{result['unlabeled']} rows without a label were left out")

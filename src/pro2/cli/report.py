@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from pro2.tables.embeddings import EmbeddingTable
 
-WHAT = """Real digit images, four to a collage: in the source all four predict the class, in each target only one.
+WHAT = """Collages of four real digit images: all four predict the class in the source, only one in each target.
 1. Learn ranked features from 2,000 labelled source rows.
 2. Adapt to each target with 2, 8 and 32 labels per class, ten draws each, and score on all other rows.
 3. Repeat with Gaussians, where the best answer is known."""
 NEXT = (
-    ("pro2 fit {} --label y --where \"split == 'source'\" --out model.safetensors", "learn from its source"),
-    ("pro2 embed photos/ --out pool.arrow", "make such a table of your own images; needs the extra lite"),
+    ("pro2 fit {} --label y --where \"split == 'source'\" --out model.safetensors", "learn from the demo's source"),
+    ("pro2 embed photos/ --out pool.arrow", "embed your own images; needs the extra lite"),
     ("pro2 demo --label", "label images in the browser; needs the extras label and lite"),
 )
 
@@ -138,7 +138,7 @@ def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str,
     from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
     from pro2.lab.report.demo_page import SHIFTS, values_of, write_demo_page
 
-    show(WHAT)
+    show(*WHAT.splitlines())
     table, page = out / "digits.arrow", out / "demo.html"
     make_digit_collages().save(table, force=True)
     total = n_collage_rows() + 3

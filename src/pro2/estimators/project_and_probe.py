@@ -44,6 +44,7 @@ from pro2.linalg.labelled import SAMPLING, Labelled
 from pro2.linalg.prior import PriorFamily, SourcePrior
 
 DEFAULT_COMPONENTS = 128
+MOST_COMPONENTS = 1024  # for leave-one-out to choose from: the largest number of features in the paper's grid
 # (sum of variances)^2 / (D * sum of their squares): 1 where features vary alike. Image embeddings have 0.2 to 0.7,
 # tables of measurements 0.1 and less.
 ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
@@ -64,8 +65,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     Parameters
     ----------
     n_components : int, optional
-        Ranked features to learn, at most the width; by default 128, or `n_features` if that is more. Averaged Pro2 has
-        its own number in `PriorFamily.n_ranked`.
+        Ranked features to learn, at most the width; by default 128, or `n_features` if that is more. With
+        `solver="krylov"`, leave-one-out chooses `n_features` among 1024 of them, as in the paper. Averaged Pro2 has its
+        own number in `PriorFamily.n_ranked`.
     solver, ridge, random_state
         As in `Projection`.
     scale : {"auto", "standard", "global", "unit", None}
@@ -201,10 +203,11 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         check_fitted(self, "source_kind_")
         if hasattr(self, "trained_projection_"):
             return self.trained_projection_
-        if "projection" not in self._derived:
-            projection = self._new_projection().fit_moments(self.source_moments_)
-            self._derived["projection"] = self._named(projection)
-        return self._derived["projection"]
+        projection = self._new_projection()
+        name = f"projection on {projection.n_components}"  # which `n_features` may have changed since
+        if name not in self._derived:
+            self._derived[name] = self._named(projection.fit_moments(self.source_moments_))
+        return self._derived[name]
 
     @property
     def priors_(self) -> tuple[SourcePrior, ...]:
@@ -247,8 +250,12 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def _new_projection(self) -> Projection:
         n = self.n_components
         if n is None:
-            asked = self.n_features if isinstance(self.n_features, int | np.integer) else 1
-            n = min(max(DEFAULT_COMPONENTS, int(asked)), self.n_features_in_)
+            n = DEFAULT_COMPONENTS
+            if isinstance(self.n_features, int | np.integer):
+                n = max(n, int(self.n_features))
+            elif self.solver == "krylov" and not self._is_averaged():
+                n = MOST_COMPONENTS
+            n = min(n, self.n_features_in_)
         scale = "standard" if self.scale == "auto" else self.scale
         return Projection(n, self.solver, self.ridge, scale, random_state=self.random_state)
 

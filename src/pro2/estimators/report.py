@@ -178,8 +178,8 @@ class AdaptationReport:
             low, high = self.mean_shift_by_chance
             beyond = "further from" if self.mean_shift > high else "no further from"
             lines.append(
-                f"the target's mean is {beyond} the source's than chance explains: {self.mean_shift:.1f} squared "
-                f"standard errors (by chance {low:.1f} to {high:.1f})"
+                f"the target's mean is {beyond} the source's than chance explains: the squared distance is "
+                f"{self.mean_shift:.2f} times the expected one (95% by chance: {low:.2f} to {high:.2f})"
             )
         return lines
 

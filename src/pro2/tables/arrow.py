@@ -479,7 +479,7 @@ def not_a_number(table: pa.Table, names: Sequence[str], origin: str) -> TableErr
     """The error for dimensions of an embedding that hold something else; it names the first such cell."""
     cells = []
     for name in names:
-        for row, value in enumerate(table.column(name).to_pylist(), 1):
+        for row, value in enumerate(table.column(name).to_pylist()):
             try:
                 float("nan" if value in (None, "") else value)
             except (TypeError, ValueError):
