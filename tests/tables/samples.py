@@ -1,8 +1,14 @@
-"""Tables and comparisons that the tests of this room share."""
+"""Tables and comparisons that the tests of tables share."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 
 from pro2.tables.embeddings import EmbeddingTable
 
@@ -32,3 +38,14 @@ def assert_same(a: EmbeddingTable, b: EmbeddingTable, exact: bool = True) -> Non
     assert list(a.columns) == list(b.columns)
     for name, values in a.columns.items():
         np.testing.assert_array_equal(values, b.columns[name])
+
+
+def write_foreign(table: pa.Table, path: Path) -> Path:
+    """Write columns as other programs do, without our metadata."""
+    if path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    elif path.suffix == ".parquet":
+        pa.parquet.write_table(table, path)
+    else:
+        pa.feather.write_feather(table, path, compression="lz4" if path.suffix == ".feather" else "uncompressed")
+    return path

@@ -6,38 +6,28 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pro2.tables.columns import choose, natural
 from pro2.tables.embeddings import EmbeddingTable
+from tests.tables.samples import write_foreign
 
-X = np.random.default_rng(0).standard_normal((5, 12)).astype(np.float32)
+X = (np.random.default_rng(0).integers(-99, 99, (5, 12)) + 0.0625).astype(np.float32)  # exact in decimal, too
 SUFFIXES = [".csv", ".parquet", ".feather", ".arrow"]
 
 
-def write_wide(path: Path, prefix: str = "e", **more: list) -> Path:
+def wide(prefix: str = "e", start: int = 0, **more: list) -> pa.Table:
     """One column per dimension in the order e0, e1, e10, e11, e2, ..., as a program that sorts names leaves them."""
-    dimensions = {f"{prefix}{i}": X[:, i] for i in sorted(range(12), key=str)}
-    table = pa.table({"id": list("abcde"), "y": [0, 1, 0, 1, 1], **dimensions, **more})
-    if path.suffix == ".parquet":
-        pyarrow.parquet.write_table(table, path)
-    elif path.suffix == ".csv":
-        rows = zip(*([f"{value!r}" for value in column.to_pylist()] for column in table.columns[1:]))
-        lines = [",".join(table.column_names), *(f"{i},{','.join(row)}" for i, row in zip("abcde", rows))]
-        path.write_text("\n".join(lines).replace("'", ""), encoding="utf-8")
-    else:
-        pyarrow.feather.write_feather(table, path, compression="lz4" if path.suffix == ".feather" else "uncompressed")
-    return path
+    dimensions = {f"{prefix}{i + start}": X[:, i] for i in sorted(range(12), key=str)}
+    return pa.table({"id": list("abcde"), "y": [0, 1, 0, 1, 1], **dimensions, **more})
 
 
 @pytest.mark.parametrize("embedding", [None, "e*", "e[0-9]*", "e?*"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_wide_tables_open_in_the_order_of_their_numbers(tmp_path: Path, suffix: str, embedding: str | None) -> None:
-    table = EmbeddingTable.open(write_wide(tmp_path / f"t{suffix}"), embedding)
+    table = EmbeddingTable.open(write_foreign(wide(), tmp_path / f"t{suffix}"), embedding)
     np.testing.assert_array_equal(table.embeddings, X)
     assert table.dtype == np.float32
     assert list(table.columns) == ["y"]
@@ -45,21 +35,18 @@ def test_wide_tables_open_in_the_order_of_their_numbers(tmp_path: Path, suffix: 
     assert EmbeddingTable.open(table.save(tmp_path / "again.npz")).verify() == table.digest
 
 
-def test_columns_may_count_from_one_or_be_plain_numbers(tmp_path: Path) -> None:
-    for prefix in ("", "emb_", "V", "dim."):
-        table = EmbeddingTable.open(write_wide(tmp_path / f"t{prefix}.parquet", prefix))
-        np.testing.assert_array_equal(table.embeddings, X)
-    one = pa.table({f"V{i + 1}": X[:, i] for i in range(12)})
-    pyarrow.parquet.write_table(one, tmp_path / "one.parquet")
-    np.testing.assert_array_equal(EmbeddingTable.open(tmp_path / "one.parquet").embeddings, X)
+@pytest.mark.parametrize(("prefix", "start"), [("", 0), ("emb_", 0), ("V", 1), ("dim.", 0)])
+def test_columns_may_count_from_one_or_be_plain_numbers(tmp_path: Path, prefix: str, start: int) -> None:
+    table = EmbeddingTable.open(write_foreign(wide(prefix, start), tmp_path / "t.parquet"))
+    np.testing.assert_array_equal(table.embeddings, X)
 
 
 def test_integers_are_an_embedding_only_when_someone_says_so(tmp_path: Path) -> None:
     counts = pa.table({f"c{i}": pa.array([i, i + 1], pa.int16()) for i in range(3)})
-    pyarrow.parquet.write_table(counts, tmp_path / "t.parquet")
+    path = write_foreign(counts, tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="found none"):
-        EmbeddingTable.open(tmp_path / "t.parquet")
-    table = EmbeddingTable.open(tmp_path / "t.parquet", "c*")
+        EmbeddingTable.open(path)
+    table = EmbeddingTable.open(path, "c*")
     assert table.dtype == np.float32
     assert table.embeddings.tolist() == [[0, 1, 2], [1, 2, 3]]
 
@@ -82,35 +69,26 @@ def test_what_is_not_clear_is_asked(
 ) -> None:
     """A dimension with a word in it is an error with row, column and value, never an embedding without it."""
     with pytest.raises(ValueError, match=message):
-        EmbeddingTable.open(write_wide(tmp_path / f"t{suffix}", **more), embedding)
+        EmbeddingTable.open(write_foreign(wide(**more), tmp_path / f"t{suffix}"), embedding)
 
 
 def test_one_column_of_lists_wins_over_numbered_columns(tmp_path: Path) -> None:
     table = pa.table({"vector": list(X), "e0": [0.5] * 5, "e1": [0.5] * 5})
-    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    opened = EmbeddingTable.open(tmp_path / "t.parquet")
+    path = write_foreign(table, tmp_path / "t.parquet")
+    opened = EmbeddingTable.open(path)
     assert opened.width == 12
     assert list(opened.columns) == ["e0", "e1"]
-    assert EmbeddingTable.open(tmp_path / "t.parquet", "e*").width == 2
+    assert EmbeddingTable.open(path, "e*").width == 2
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_gap_in_a_dimension_is_named_by_its_id(tmp_path: Path, suffix: str) -> None:
-    path = write_wide(tmp_path / "whole.parquet")
-    whole = pyarrow.parquet.read_table(path)
+    whole = wide()
     gap = whole.set_column(whole.column_names.index("e3"), "e3", pa.array([0.5, None, 0.5, 0.5, 0.5]))
-    if suffix == ".csv":
-        lines = [",".join("" if v is None else str(v) for v in row.values()) for row in gap.to_pylist()]
-        (tmp_path / "t.csv").write_text("\n".join([",".join(gap.column_names), *lines]), encoding="utf-8")
-    elif suffix == ".parquet":
-        pyarrow.parquet.write_table(gap, tmp_path / "t.parquet")
-    else:
-        pyarrow.feather.write_feather(gap, tmp_path / f"t{suffix}")
-    table = EmbeddingTable.open(tmp_path / f"t{suffix}")
-    with pytest.raises(ValueError, match=r"row 1 \(id 'b'\) .*not finite"):
-        table.verify()
-    with pytest.raises(ValueError, match=r"row 1 \(id 'b'\) .*not finite"):
-        table.X_y("y")
+    table = EmbeddingTable.open(write_foreign(gap, tmp_path / f"t{suffix}"))
+    for use in (EmbeddingTable.verify, lambda table: table.X_y("y")):
+        with pytest.raises(ValueError, match=r"row 1 \(id 'b'\) .*not finite"):
+            use(table)
     table.where("id != 'b'").verify()
 
 
