@@ -63,7 +63,7 @@ def once(way: str, path: Path) -> None:
     labels = np.arange(ROWS) % 2
     start, cpu = time.perf_counter(), time.process_time()
     if way == "moments":
-        SourceMoments.from_batches(((X, labels[: len(X)]) for X in blocks(path)), progress=True)
+        SourceMoments.from_batches((X, labels[: len(X)]) for X in blocks(path))
     else:
         total = np.zeros((D, D))
         for X in blocks(path):

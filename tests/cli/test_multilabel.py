@@ -99,7 +99,7 @@ def test_evaluate_has_mean_average_precision_and_each_label(made: Path, tmp_path
     assert f"mean average precision  {np.mean(each):.3f}" in text
     assert sum(line.startswith(NAMES) for line in text.splitlines()) == 3
     with (tmp_path / "e.csv").open() as file:
-        assert [line["label"] for line in csv.DictReader(file)] == list(NAMES)
+        assert [line["name"] for line in csv.DictReader(file)] == list(NAMES)
     assert run_json("evaluate", made / "adapted", made / "test.arrow", "-y", "old")["labels"]["wet"]["n"] == 0
 
 

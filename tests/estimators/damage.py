@@ -61,8 +61,8 @@ def _edit_document(document: dict[str, Any], rng: random.Random) -> None:
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2**70, 1e308, float("nan"), "", "auto", "coef_", [], {}, [[]], {"$array": "coef_"},
-    {"$float": "nan"}, {"$tuple": []}, {"$dict": [[1, 2]]}, {"$labels": ["a", "b"], "dtype": "str"},
-    {"$labels": [0, 1], "dtype": "int64"}, {"$record": "LearningCurve", "fields": {}},
+    {"$float": "nan"}, {"$labels": ["a", "b"], "dtype": "str"}, {"$labels": [0, 1], "dtype": "int64"},
+    {"kind": "SourceMoments"},
 ]  # fmt: skip
 
 

@@ -23,42 +23,34 @@ def draw(n: int, shift: float = 0.0, seed: int = 0, n_classes: int = 2) -> tuple
     return Z @ COV.T, y
 
 
-def test_a_shift_is_told_from_none_in_the_words_of_the_report() -> None:
+def test_a_shift_is_told_from_none() -> None:
     model = ProjectAndProbe().fit(*draw(2000))
-    results = [diagnose(model, *draw(40, seed=seed)) for seed in range(1, 9)]
-    assert sum(r.mean_shift < r.mean_shift_by_chance[1] for r in results) >= 6  # type: ignore[operator,index]
-    assert any("no further from" in line for line in results[0].differences)
-    far = draw(40, shift=2.0, seed=9)
-    result, report = diagnose(model, *far), model.adapt(*far).report_
-    assert result.differences == report.differences()
-    assert (result.mean_shift, result.mean_shift_by_chance) == (report.mean_shift, list(report.mean_shift_by_chance))
-    assert result.mean_shift > result.mean_shift_by_chance[1]  # type: ignore[operator,index]
+    near = [diagnose(model, *draw(40, seed=seed)).report for seed in range(1, 9)]
+    assert sum(report.mean_shift < report.mean_shift_by_chance[1] for report in near) >= 6
+    assert "no further from" in str(near[0])
+    far = diagnose(model, *draw(40, shift=2.0, seed=9)).report
+    assert far.mean_shift > far.mean_shift_by_chance[1]
 
 
+@pytest.mark.parametrize("n_rows", [4, 30])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_parts_fit_together(n_classes: int, tmp_path: Path) -> None:
+def test_the_parts_fit_together(n_classes: int, n_rows: int, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     model = ProjectAndProbe().fit(*draw(600, n_classes=n_classes))
-    X, y = draw(30, shift=1.0, seed=3, n_classes=n_classes)
+    X, y = draw(n_rows, shift=1.0, seed=3, n_classes=n_classes)
     result = diagnose(model, X, y)
-    assert sum(result.n_labels.values()) == 30
-    assert result.source_accuracy.value == pytest.approx(np.mean(model.source_head_.predict(X) == y))
+    assert result.to_dict()["report"] == model.adapt(X, y).report_.to_dict()
     assert result.features_needed in result.n_features
     assert len(result.n_features) == len(result.loo_loss) == len(result.loo_stderr)
-    assert len(result.n_shots) == len(result.accuracy) == len(result.stderr) > 0
-    assert all(estimate.low <= estimate.value <= estimate.high for estimate in result.expected.values())
-    assert list(result.expected) == [60 // n_classes, 120 // n_classes]
+    assert str(result).endswith(f"features needed: {result.features_needed}")
     assert plot_diagnosis(result, tmp_path / "d.svg").read_text(encoding="utf-8").count("<svg") == 1
 
 
-def test_what_cannot_be_measured_is_noted() -> None:
+def test_a_model_without_moments_has_a_figure_too(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     X, y = draw(600)
-    few = diagnose(ProjectAndProbe().fit(X, y), X[:4], y[:4])
-    assert few.expected == {}
-    assert "needs 4 of each class" in few.notes[0]
     fixed = diagnose(ProjectAndProbe(l2=0.1, solver="logistic", n_components=4).fit(X, y), X[:20], y[:20])
-    assert fixed.mean_shift is None
-    assert "keeps the moments of its source" in fixed.notes[0]
+    assert plot_diagnosis(fixed, tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_unknown_classes_are_refused() -> None:

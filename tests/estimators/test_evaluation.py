@@ -89,7 +89,7 @@ def test_wilson_agrees_with_scipy() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     y, proba, classes = problem(20)
-    with pytest.raises(ValueError, match=r"\['wolf'\].*does not know"):
+    with pytest.raises(ValueError, match=r"\['wolf'\].*check the label column"):
         evaluate(np.append(y[:-1], "wolf"), proba, classes)
     with pytest.raises(ValueError, match="proba has shape"):
         evaluate(y[:-1], proba, classes)

@@ -78,12 +78,9 @@ def test_no_batches_are_named():
         SourceMoments.from_batches([])
 
 
-def test_batches_equal_one_pass_whatever_their_sizes_and_classes(capsys):
+def test_batches_equal_one_pass_whatever_their_sizes_and_classes():
     X, y = _source()
-    _same(SourceMoments.from_batches(_chunks(X, y), progress=True, n_rows=600), SourceMoments.from_arrays(X, y))
-    shown = capsys.readouterr().err
-    assert "600 rows" in shown
-    assert "100%" in shown
+    _same(SourceMoments.from_batches(_chunks(X, y)), SourceMoments.from_arrays(X, y))
 
 
 def test_memory_mapped_table_streams(tmp_path):
@@ -130,9 +127,8 @@ def test_moments_files_are_as_safe_as_model_files(tmp_path):
     _same(SourceMoments.load(moments.save(path, force=True)), moments, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["moments-v1", "moments-v2"])
-def test_golden_files_load_for_ever(name):
-    moments = SourceMoments.load(GOLDEN / f"{name}.safetensors")
+def test_golden_files_load_for_ever():
+    moments = SourceMoments.load(GOLDEN / "moments-v3.safetensors")
     assert moments.classes == ("Wespe, große", "ant", "bee")
     assert moments.weight.tolist() == [13, 14, 13]
     y = np.arange(40) % 3

@@ -59,6 +59,8 @@ def load_estimator(path: Path, method: str, command: str, multilabel: bool = Fal
     from pro2.tables.embeddings import SUFFIXES
 
     maker = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[method]
+    if not path.exists():
+        raise FileNotFoundError(f"no model file at {path}; {closest_name(path)}")
     is_table = path.is_file() and path.suffix.lower() in SUFFIXES - {".safetensors"} and not is_model_file(path)
     if is_table or path.is_dir():
         kind = "table" if is_table else "folder"

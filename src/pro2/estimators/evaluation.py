@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pro2.estimators.base import encode_known
+
 N_BINS = 15
 N_BOOTSTRAP = 1000
 MAX_RESAMPLED = 20_000_000  # rows over all resamples: a million rows get by with fewer resamples
@@ -133,15 +135,7 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
         )
     if not ((proba >= 0) & (proba <= 1 + 1e-6)).all():  # float32 rounds a little above
         raise ValueError("proba has values outside 0..1, or NaN: give probabilities, such as those of predict_proba.")
-    place = {label: code for code, label in enumerate(classes.tolist())}
-    unknown = sorted({label for label in y.tolist() if label not in place}, key=str)
-    if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        raise ValueError(
-            f"y has classes {unknown[:5]}{more} that the classifier does not know ({classes[:10].tolist()}): "
-            "check the label column, or leave those rows out."
-        )
-    return np.array([place[label] for label in y.tolist()])
+    return encode_known(y, classes, "y", "check the label column, or leave those rows out")
 
 
 def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[str, Estimate]:

@@ -1,14 +1,12 @@
 """Model files: one safetensors file with a JSON document in its metadata. docs/file-format.md describes it.
 
-Never pickle: a file names one of the kinds in the table below, which says what each may hold, and everything in it is a
-number, a text or a list of those. A new attribute is one line in the table. The safetensors library checks that arrays
-fill the file; here are the limits and checks that it does not have.
+Never pickle: a file names one of the kinds in the table below, which has a rule for every attribute, and everything in
+it is a number, a text or a list of those. A new attribute is one line in the table. The safetensors library checks that
+arrays fill the file; here are the limits and checks that it does not have.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
 import importlib
 import json
@@ -31,18 +29,19 @@ from pro2.estimators.report import AdaptationReport
 from pro2.linalg.arrays import to_numpy
 
 KEY = "pro2.model"
-DTYPES = frozenset(map(np.dtype, "?bBhHiIqQefd"))
-FORMAT_VERSION = 2
-CHANGED_IN_2 = ("ProjectAndProbe", "MultiLabelProjectAndProbe", "ProbeBank")  # version 1 held what is derived today
+FORMAT_VERSION = 3
 BACKBONE_KEYS = ("backbone", "weights_digest", "layer", "preprocessing")
+DTYPES = frozenset(map(np.dtype, "?bBhHiIqQefd"))
+FLOATS = (np.float32, np.float64)
+LABEL_TYPES = {np.dtype(code).name: np.dtype(code) for code in "?bBhHiIlLqQefdO"}
 MAX_FILE = 8 << 30  # 8 GiB: two float64 matrices of 22,000 features, more than any backbone has
 MAX_TEXT = 32 << 20  # of the description: names of two million targets fit; parsed, it takes up to 20 times as much
 LABEL_ROOM = 256 << 20  # bytes of an array of texts, each of which takes the room of the longest; or 64 times its texts
 ITEM = (str, bool, int, float)
-LABEL_TYPES = {np.dtype(code).name: np.dtype(code) for code in "?bBhHiIlLqQefdO"}
 
 Tensors = dict[str, np.ndarray]
 Sizes = dict[str, int]  # the length of each axis by its name: "D" features, "K" classes, "T" labels or targets
+Rule = Callable[[Any, str, Sizes], Any]  # an attribute as its object has it; FormatError if a file cannot hold it
 
 
 class FormatError(ValueError):
@@ -97,22 +96,25 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         kind, source_kind (of models), format_version, pro2_version, params, classes (or labels, where there are several
         yes-or-no ones), n_features_in, provenance, digest, tensors (name to shape).
     """
-    found, document, tensors = _opened(_read(Path(path)), str(path))
-    facts: dict[str, Any] = {"kind": type(found).__name__}
+    found, description, tensors = _opened(_read(Path(path)), str(path))
+    content: dict[str, Any] = {"kind": type(found).__name__}
     if hasattr(found, "source_moments_"):
         # what a model was made from, in words; a model of several labels is made from rows only
         n, kind = f"{found.source_moments_.total_weight:,.10g}", getattr(found, "source_kind_", "source rows")
         words = {"moments": f"moments of {n} source rows", "head": f"a head and {n} unlabelled rows"}
-        facts["source_kind"] = words.get(kind, f"{n} {kind}")
-    facts |= {"format_version": document["version"], "pro2_version": document["pro2_version"]}
-    if hasattr(found, "scatter"):
-        facts |= {"params": {}, "classes": list(found.classes), "n_features_in": int(found.width)}
-    else:
-        several = hasattr(found, "labels_")
-        names = {"labels": found.labels_.tolist()} if several else {"classes": found.classes_.tolist()}
-        facts |= {"params": found.get_params(), **names, "n_features_in": int(found.n_features_in_)}
-    shapes = {name: list(values.shape) for name, values in sorted(tensors.items())}
-    return {**facts, "provenance": document["provenance"], "digest": document["digest"], "tensors": shapes}
+        content["source_kind"] = words.get(kind, f"{n} {kind}")
+    names = next(name for name in ("labels_", "classes_", "classes") if hasattr(found, name))
+    return {
+        **content,
+        "format_version": description.version,
+        "pro2_version": description.pro2_version,
+        "params": found.get_params() if hasattr(found, "get_params") else {},
+        names.rstrip("_"): np.asarray(getattr(found, names)).tolist(),
+        "n_features_in": int(getattr(found, "n_features_in_", getattr(found, "width", 0))),
+        "provenance": description.provenance,
+        "digest": description.digest,
+        "tensors": {name: list(values.shape) for name, values in sorted(tensors.items())},
+    }
 
 
 def is_model_file(path: Path) -> bool:
@@ -138,154 +140,160 @@ def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "
             )
 
 
-# ---- what a file may hold: a rule for each attribute, which returns it as an object has it, or raises FormatError
+# ---- the kinds of objects that a file may hold, with a rule for each attribute
 
 
-class Numbers(NamedTuple):
+def numbers(axes: str, least: float = -math.inf, above: float = -math.inf) -> Rule:
     """Finite floats whose axes have the names given. `rows` is 1 for two classes, which have one logit, else K."""
+    names = axes.split()
 
-    axes: str
-    least: float = -math.inf
-    above: float = -math.inf
-
-    def read(self, values: Any, name: str, sizes: Sizes) -> np.ndarray:
-        """The lengths of axes that are met for the first time are kept in `sizes`."""
-        axes = self.axes.split()
-        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != len(axes):
-            raise FormatError(f"{name} is not an array of floats with {len(axes)} axes")
-        if values.dtype.itemsize < 4:  # NumPy has no linear algebra for half precision
-            raise FormatError(f"{name} has type {values.dtype}")
-        expected = tuple(sizes.setdefault(axis, n) for axis, n in zip(axes, values.shape))
+    def read(values: Any, name: str, sizes: Sizes) -> np.ndarray:
+        # NumPy has no linear algebra for half precision
+        if not isinstance(values, np.ndarray) or values.dtype not in FLOATS or values.ndim != len(names):
+            raise FormatError(f"{name} is not an array of float32 or float64 with {len(names)} axes")
+        expected = tuple(sizes.setdefault(axis, n) for axis, n in zip(names, values.shape))
         if values.shape != expected or 0 in expected:
             raise FormatError(f"{name} has shape {values.shape} instead of {expected}")
         if not np.isfinite(values).all():
             raise FormatError(f"{name} is not finite")
-        if values.min() < self.least or values.min() <= self.above:
+        if values.min() < least or values.min() <= above:
             raise FormatError(f"{name} has values that are too small")
         return values
 
+    return read
 
-class Labels(NamedTuple):
+
+def labels(axis: str, fewest: int = 1, form: type = np.ndarray) -> Rule:
     """Different texts or numbers, in one row: an array, but of moments a list that becomes a tuple."""
 
-    axis: str
-    fewest: int = 1
-    form: type = np.ndarray
-
-    def read(self, values: Any, name: str, sizes: Sizes) -> Any:
-        if not isinstance(values, self.form) or getattr(values, "ndim", 1) != 1:
+    def read(values: Any, name: str, sizes: Sizes) -> Any:
+        if not isinstance(values, form) or getattr(values, "ndim", 1) != 1:
             raise FormatError(f"{name} is not a row of labels")
-        labels: Any = values.tolist() if isinstance(values, np.ndarray) else values
-        check_distinct(labels, name)
-        n = sizes.setdefault(self.axis, len(labels))
-        if not self.fewest <= len(labels) == n:
-            raise FormatError(f"{name} has {len(labels)} labels instead of {max(n, self.fewest)}")
-        if self.axis == "K":
+        found: Any = values.tolist() if isinstance(values, np.ndarray) else values
+        check_distinct(found, name)
+        n = sizes.setdefault(axis, len(found))
+        if not fewest <= len(found) == n:
+            raise FormatError(f"{name} has {len(found)} labels instead of {max(n, fewest)}")
+        if axis == "K":
             sizes["rows"] = 1 if n == 2 else n
-        return tuple(labels) if self.form is list else values
+        return tuple(found) if form is list else values
+
+    return read
 
 
-class Part(NamedTuple):
+def part(kind: str, shares: str, several: bool = False) -> Rule:
     """Another object of that kind, as long as this one along the axes that they share; or several of them."""
 
-    kind: str
-    shares: str
-    several: bool = False
+    def read(value: Any, name: str, sizes: Sizes) -> Any:
+        parts = value if several and isinstance(value, list) and value else [value]
+        if any(not isinstance(each, dict) or each.get("kind") != kind for each in parts):
+            raise FormatError(f"{name} is not a {kind}")
+        built = tuple(_built(each, {axis: sizes[axis] for axis in shares.split()}) for each in parts)
+        return built if several else built[0]
 
-    def read(self, value: Any, name: str, sizes: Sizes) -> Any:
-        parts = value if self.several and isinstance(value, list) and value else [value]
-        if any(not isinstance(part, dict) or part.get("kind") != self.kind for part in parts):
-            raise FormatError(f"{name} is not a {self.kind}")
-        built = tuple(_built(part, {axis: sizes[axis] for axis in self.shares.split()}) for part in parts)
-        return built if self.several else built[0]
+    return read
 
 
-class Plain(NamedTuple):
+def plain(hint: Any) -> Rule:
     """Of the type that a hint says: numbers, texts, lists, mappings and records of those."""
 
-    hint: Any
-
-    def read(self, value: Any, name: str, sizes: Sizes) -> Any:
+    def read(value: Any, name: str, sizes: Sizes) -> Any:
         if isinstance(value, np.ndarray):
             raise FormatError(f"{name} is an array")
         try:
-            found = msgspec.convert(value, self.hint)
+            return msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
             raise FormatError(f"{name}: {str(error)[:100]}") from error
-        if isinstance(found, AdaptationReport):
-            _check_report(found)
-        return found
+
+    return read
 
 
-def _check_report(report: AdaptationReport) -> None:
-    for name, values in vars(report).items():
+def report(value: Any, name: str, sizes: Sizes) -> AdaptationReport:
+    """A record whose arrays hold numbers, as many of each point of a learning curve."""
+    found: AdaptationReport = plain(AdaptationReport)(value, name, sizes)
+    for each, values in vars(found).items():
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
-            raise FormatError(f"{name} holds no numbers")
-    sizes: Sizes = {}
-    for name, above in (("n_per_class", 0.0), ("error", -math.inf), ("deviation", -math.inf)):
-        if report.learning_curve is not None:
-            Numbers("n", above=above).read(getattr(report.learning_curve, name), name, sizes)
+            raise FormatError(f"{each} holds no numbers")
+    points: Sizes = {}
+    for each, above in (("n_per_class", 0.0), ("error", -math.inf), ("deviation", -math.inf)):
+        if found.learning_curve is not None:
+            numbers("n", above=above)(getattr(found.learning_curve, each), each, points)
+    return found
+
+
+def width(value: Any, name: str, sizes: Sizes) -> int:
+    """The number of features."""
+    if type(value) is not int or value < 1 or value != sizes.setdefault("D", value):
+        raise FormatError("the number of features is missing or does not fit")
+    return value
 
 
 class Kind(NamedTuple):
     """Where a class is, what it holds besides plain parameters (a name with ? may be absent), and what must agree."""
 
     module: str
-    rules: Mapping[str, Any]  # in the order of reading: classes before what has as many rows
+    rules: Mapping[str, Rule]  # in the order of reading: classes before what has as many rows
     agrees: Callable[[Any], bool] = lambda value: True
 
-
-def _heads_agree(value: Any) -> bool:
-    """One head on raw rows for each label, and yes or no is all that it answers."""
-    heads = value.estimators_
-    return len(heads) == len(value.labels_) and all(
-        each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in heads
-    )
+    def of(self, name: str) -> tuple[type, list[str], dict[str, Rule]]:
+        """The class, the names of its parameters, and a rule for each parameter and attribute."""
+        cls = getattr(importlib.import_module(self.module), name)
+        attributes = {each.rstrip("?"): rule for each, rule in self.rules.items()}
+        if not hasattr(cls, "get_params"):
+            return cls, list(attributes), attributes
+        hints = typing.get_type_hints(cls.__init__)
+        params = {each: attributes.get(each) or plain(hints[each]) for each in cls._get_param_names()}
+        return cls, list(params), attributes | params
 
 
 SOURCE_KINDS = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
-CLASSES, NAMES = {"classes_": Labels("K", fewest=2)}, {"feature_names_in_?": Labels("D")}
-HEAD = {**CLASSES, **NAMES, "coef_": Numbers("rows D"), "intercept_": Numbers("rows")}
-LABEL_HEADS = {**NAMES, "labels_": Labels("T"), "estimators_": Part("LinearClassifier", "D", several=True)}
-CHOSEN = {"n_features_?": Plain(int), "l2_?": Plain(float)}
-UNIT, REPORT = {"unit_rows_": Plain(bool)}, {"report_?": Plain(AdaptationReport)}
+WIDTH = {"n_features_in_": width, "feature_names_in_?": labels("D")}
+CLASSES = {**WIDTH, "classes_": labels("K", fewest=2)}
+HEAD = {**CLASSES, "coef_": numbers("rows D"), "intercept_": numbers("rows")}
+CHOSEN = {"n_features_?": plain(int), "l2_?": plain(float)}
+UNIT, REPORT = {"unit_rows_": plain(bool)}, {"report_?": report}
 KINDS = {
     "LinearClassifier": Kind(
-        "pro2.estimators", {**HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": Numbers("n K", least=0.0)}
+        "pro2.estimators", {**HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": numbers("n K", least=0.0)}
     ),
-    "Probe": Kind("pro2.estimators", {**HEAD, **CHOSEN, "scores_?": Numbers("n_d n_l2"), "kkt_?": Plain(float)}),
+    "Probe": Kind("pro2.estimators", {**HEAD, **CHOSEN, "scores_?": numbers("n_d n_l2"), "kkt_?": plain(float)}),
     "Projection": Kind(
         "pro2.estimators",
-        {**CLASSES, **NAMES, "components_": Numbers("d D"), "mean_": Numbers("D"), "scale_": Numbers("D", above=0.0),
-         "norms_": Numbers("d", least=0.0), "scores_": Numbers("d"), "n_informative_": Plain(int),
-         "moments_?": Part("SourceMoments", "K D")},
+        {**CLASSES, "components_": numbers("d D"), "mean_": numbers("D"), "scale_": numbers("D", above=0.0),
+         "norms_": numbers("d", least=0.0), "scores_": numbers("d"), "n_informative_": plain(int),
+         "moments_?": part("SourceMoments", "K D")},
         lambda projection: projection.solver != "krylov" or hasattr(projection, "moments_"),
     ),
     "ProjectAndProbe": Kind(
         "pro2.estimators",
-        {**HEAD, **UNIT, **REPORT, "source_moments_": Part("SourceMoments", "K D"),
-         "source_kind_": Plain(Literal[SOURCE_KINDS]), "given_head_?": Part("LinearClassifier", "K D"),
-         "trained_projection_?": Part("Projection", "K D")},
+        {**HEAD, **UNIT, **REPORT, "source_moments_": part("SourceMoments", "K D"),
+         "source_kind_": plain(Literal[SOURCE_KINDS]), "given_head_?": part("LinearClassifier", "K D"),
+         "trained_projection_?": part("Projection", "K D")},
         lambda model: (model.source_kind_ == "head") == hasattr(model, "given_head_"),
     ),
     "ProbeBank": Kind(
         "pro2.estimators.bank",
-        {**CLASSES, **NAMES, **UNIT, "model": Part("ProjectAndProbe", "D"), "targets_": Labels("T"),
-         "coef_": Numbers("T rows D"), "intercept_": Numbers("T rows")},
+        {**CLASSES, **UNIT, "model": part("ProjectAndProbe", "D"), "targets_": labels("T"),
+         "coef_": numbers("T rows D"), "intercept_": numbers("T rows")},
         lambda bank: bool(np.all(bank.targets_[:-1] < bank.targets_[1:])),
     ),
     "MultiLabelProjectAndProbe": Kind(
         "pro2.estimators.multilabel",
-        {**LABEL_HEADS, "source_moments_": Part("SourceMoments", "D"), "means_": Numbers("T values D"),
-         "shares_": Numbers("T", above=0.0), "known_": Numbers("T", above=0.0)},
-        lambda model: _heads_agree(model) and model.means_.shape[1] == 2 and model.shares_.max() < 1
-        and model.known_.max() <= 1,
+        {**WIDTH, "labels_": labels("T"), "source_moments_": part("SourceMoments", "D"),
+         "means_": numbers("T values D"), "shares_": numbers("T", above=0.0), "known_": numbers("T", above=0.0)},
+        lambda model: model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.known_.max() <= 1,
     ),
-    "MultiLabelClassifier": Kind("pro2.estimators.multilabel", LABEL_HEADS, _heads_agree),
+    "MultiLabelClassifier": Kind(
+        "pro2.estimators.multilabel",
+        {**WIDTH, "labels_": labels("T"), "estimators_": part("LinearClassifier", "D", several=True)},
+        # one head on raw rows for each label, and yes or no is all that it answers
+        lambda adapted: len(adapted.estimators_) == len(adapted.labels_)
+        and all(each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in adapted.estimators_),
+    ),
     "SourceMoments": Kind(
         "pro2.estimators.moments",
-        {"classes": Labels("K", form=list), "weight": Numbers("K", least=0.0), "mean": Numbers("K D"),
-         "scatter": Numbers("rows_of_scatter D")},
+        {"classes": labels("K", form=list), "weight": numbers("K", least=0.0), "mean": numbers("K D"),
+         "scatter": numbers("rows_of_scatter D")},
         lambda moments: moments.weight.sum() > 0 and len(moments.scatter) <= moments.width,
     ),
 }  # fmt: skip
@@ -294,8 +302,8 @@ KINDS = {
 def check_distinct(items: list[Any], name: str) -> None:
     """All texts or all numbers, none missing, none twice."""
     texts = sum(isinstance(each, str) for each in items)
-    numbers = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)
-    if max(texts, numbers) < len(items):
+    finite = sum(isinstance(each, int | float) and math.isfinite(each) for each in items)
+    if max(texts, finite) < len(items):
         raise FormatError(f"{name} mixes texts and numbers, or has missing values")
     if len(set(items)) < len(items):
         raise FormatError(f"{name} has the same label twice")
@@ -306,30 +314,20 @@ def check_distinct(items: list[Any], name: str) -> None:
 
 def _document(value: Any, tensors: Tensors, at: str = "") -> Any:
     """JSON values for `value`; arrays go into `tensors` under the name of the attribute that holds them."""
-
-    def each_of(values: dict[str, Any]) -> dict[str, Any]:
-        return {name: _document(part, tensors, f"{at}.{name}".lstrip(".")) for name, part in values.items()}
-
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"$float": repr(value)}
     if value is None or isinstance(value, ITEM):
-        return value
+        return {"$float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
     if is_array_api_obj(value):
         return _array_document(to_numpy(value), tensors, at)
-    if type(value) in (list, tuple):
-        return [_document(part, tensors, f"{at}.{i}") for i, part in enumerate(value)]
-    if isinstance(value, dict):
-        return {"$dict": [[_document(k, tensors, at), _document(v, tensors, f"{at}.{k}")] for k, v in value.items()]}
-    name = type(value).__name__
-    if dataclasses.is_dataclass(value) and (at or name in KINDS):
-        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return {"$record": name, "fields": each_of(fields)}
+    name, contents = type(value).__name__, None
     if name in KINDS:
-        if not hasattr(value, "n_features_in_"):
-            raise ValueError(f"this {name} is not fitted yet: call fit before save")
-        params = value.get_params(deep=False)
-        return {"kind": name, "params": each_of(params), "fitted": each_of(_fitted_values(value))}
+        contents = {"kind": name, **_contents(value)}
+    elif at and (isinstance(value, dict) or hasattr(value, "__dataclass_fields__")):
+        contents = value if isinstance(value, dict) else vars(value)
+    elif at and isinstance(value, list | tuple):
+        return [_document(each, tensors, f"{at}.{i}") for i, each in enumerate(value)]
+    if contents is not None:
+        return {key: _document(each, tensors, f"{at}.{key}".lstrip(".")) for key, each in contents.items()}
     if not at and hasattr(value, "get_params"):
         raise ValueError(f"{name} has no file format; save what its adapt() returns, or use skops")
     raise ValueError(
@@ -338,18 +336,23 @@ def _document(value: Any, tensors: Tensors, at: str = "") -> Any:
     )
 
 
-def _fitted_values(value: Any) -> dict[str, Any]:
-    """What `fit` has set, and the report of an adaptation where there is one; provenance has its own place."""
-    found = {name: each for name, each in sorted(vars(value).items()) if name.endswith("_") and name[0] != "_"}
-    found.pop("provenance_", None)
-    reported = "report_?" in KINDS[type(value).__name__].rules and hasattr(value, "report_")
-    return found | ({"report_": value.report_} if reported else {})
+def _contents(value: Any) -> dict[str, Any]:
+    """Parameters, what `fit` has set, and the report of an adaptation; provenance has its own place."""
+    name = type(value).__name__
+    if not hasattr(value, "get_params"):
+        return {each: getattr(value, each) for each in KINDS[name].rules}
+    if not hasattr(value, "n_features_in_"):
+        raise ValueError(f"this {name} is not fitted yet: call fit before save")
+    fitted = {each: found for each, found in sorted(vars(value).items()) if each[-1] == "_" != each[0]}
+    fitted.pop("provenance_", None)
+    reported = "report_?" in KINDS[name].rules and hasattr(value, "report_")
+    return value.get_params(deep=False) | fitted | ({"report_": value.report_} if reported else {})
 
 
 def _array_document(values: np.ndarray, tensors: Tensors, at: str) -> dict[str, Any]:
     """Labels stay readable in the document; numbers become a tensor."""
     if values.dtype.kind not in "UO" and not at.endswith(("classes_", "labels_")):
-        if values.dtype.kind not in "biuf":
+        if values.dtype.newbyteorder("=") not in DTYPES:
             raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
         tensors[at] = values
         return {"$array": at}
@@ -359,7 +362,7 @@ def _array_document(values: np.ndarray, tensors: Tensors, at: str) -> dict[str, 
     return {"$labels": items, "dtype": "object" if values.dtype.kind == "O" else values.dtype.newbyteorder("=").name}
 
 
-def _object(document: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+def _object(document: Any, tensors: Tensors) -> Any:
     """Inverse of `_document`; FormatError for anything it could not have written."""
     try:
         return _built(_decoded(document, tensors), {})
@@ -370,7 +373,7 @@ def _object(document: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         raise FormatError(f"malformed entry: {str(error)[:100]}") from error
 
 
-def _decoded(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+def _decoded(value: Any, tensors: Tensors) -> Any:
     """A document with its arrays and all that JSON cannot say; objects are still mappings."""
     if isinstance(value, list):
         return [_decoded(each, tensors) for each in value]
@@ -382,13 +385,6 @@ def _decoded(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         return _labels(value["$labels"], value["dtype"])
     if "$float" in value:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["$float"]]
-    if "$tuple" in value:  # as files written before today's have it
-        return _decoded(value["$tuple"], tensors)
-    if "$dict" in value:
-        return dict(_decoded(value["$dict"], tensors))
-    if "$record" in value:
-        fields = _decoded(value["fields"], tensors)
-        return {"kind": value["$record"], "params": {}, "fitted": fields} if value["$record"] in KINDS else fields
     return {name: _decoded(each, tensors) for name, each in value.items()}
 
 
@@ -404,28 +400,20 @@ def _labels(items: Any, dtype: str) -> np.ndarray:
     return np.array(items, dtype=str)
 
 
-def _built(document: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+def _built(document: Mapping[str, Any], sizes: Sizes) -> Any:
     """The object of a decoded document, in which everything has its type, fits the rest and is finite."""
-    name = document["kind"]
+    contents = dict(document)
+    name = contents.pop("kind")
     if name not in KINDS:
         raise FormatError(f"unknown kind {str(name)[:40]!r}")
-    kind, known, contents = KINDS[name], dict(sizes), {**document["params"], **document["fitted"]}
-    cls = getattr(importlib.import_module(kind.module), name)
-    rules, params = {each.rstrip("?"): rule for each, rule in kind.rules.items()}, []
-    if is_estimator := hasattr(cls, "get_params"):
-        params, hints = cls._get_param_names(), typing.get_type_hints(cls.__init__)
-        rules |= {each: Plain(hints[each]) for each in params if each not in rules}
-        width = contents.pop("n_features_in_", None)
-        if type(width) is not int or width < 1 or width != known.setdefault("D", width):
-            raise FormatError("the number of features is missing or does not fit")
+    kind = KINDS[name]
+    cls, params, rules = kind.of(name)
     unknown = contents.keys() - rules.keys()
     missing = {each for each in kind.rules if each[-1] != "?"} - contents.keys()
     if unknown or missing:
         raise FormatError(f"{name} has no {min(missing)}" if missing else f"{name} cannot have {min(unknown)[:40]!r}")
-    values = {each: rule.read(contents[each], each, known) for each, rule in rules.items() if each in contents}
-    found = cls(**{each: values.pop(each) for each in (params if is_estimator else rules) if each in values})
-    if is_estimator:
-        found.n_features_in_ = width
+    values = {each: rule(contents[each], each, sizes) for each, rule in rules.items() if each in contents}
+    found = cls(**{each: values.pop(each) for each in params if each in values})
     for each, value in values.items():
         setattr(found, each, value)
     if not kind.agrees(found):
@@ -434,6 +422,17 @@ def _built(document: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
 
 
 # ---- files
+
+
+class Description(msgspec.Struct):
+    """What the metadata of a file say."""
+
+    format: Literal["pro2"]
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    pro2_version: str
+    object: dict[str, Any]
+    provenance: dict[str, Any]
+    digest: str = ""
 
 
 def from_bytes(message: bytes, name: str = "message") -> Any:
@@ -464,10 +463,7 @@ def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-        advice = f"did you mean {path.parent / close[0]}?" if close else "make one with `pro2 fit`"
-        raise FileNotFoundError(f"no model file at {path}; {advice}")
+        raise FileNotFoundError(f"no model file at {path}; make one with `pro2 fit`")
     try:
         ours = KEY in read_metadata(path)
     except FormatError as error:
@@ -477,53 +473,30 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _opened(message: bytes, name: str) -> tuple[Any, dict[str, Any], Tensors]:
+def _opened(message: bytes, name: str) -> tuple[Any, Description, Tensors]:
     """The object with the description and the arrays it was made from: nothing is made before the digest holds."""
     try:
         metadata, tensors = unpack(message)
         document = parse_json(metadata.get(KEY, ""), "description")
-        _check_description(document, name)
-        if document["digest"] != _digest(document, tensors):
+        try:
+            description = msgspec.convert(document, Description)
+            _as_json(description.provenance)  # Python reads 1e999 as infinity
+        except ValueError as error:
+            raise FormatError(f"its description is not that of a model: {str(error)[:100]}") from error
+        if description.version != FORMAT_VERSION:
+            advice = "fit it again" if description.version < FORMAT_VERSION else "install a newer pro2"
+            raise ValueError(
+                f"{name} has format version {description.version}, written by pro2 {description.pro2_version[:20]}; "
+                f"this version of pro2 reads {FORMAT_VERSION}: {advice}"
+            )
+        if description.digest != _digest(document, tensors):
             raise FormatError("its content does not match its digest")
-        if document["version"] == 1 and isinstance(fitted := document["object"].get("fitted"), dict):
-            fitted.pop("report_", None)  # its fields were others
-        found = _object(document["object"], tensors)
+        found = _object(description.object, tensors)
     except (FormatError, RecursionError) as error:
         raise _damaged(name, error) from error
-    if document["provenance"]:
-        vars(found)["provenance_"] = document["provenance"]  # moments are frozen, but this says nothing of their rows
-    return found, document, tensors
-
-
-class Description(typing.TypedDict):
-    """What the metadata of a file say."""
-
-    format: Literal["pro2"]
-    version: Annotated[int, msgspec.Meta(ge=1)]
-    pro2_version: str
-    object: dict[str, Any]
-    provenance: dict[str, Any]
-    digest: str
-
-
-def _check_description(document: Any, name: str) -> None:
-    try:
-        msgspec.convert(document, Description)
-        _as_json(document["provenance"])  # Python reads 1e999 as infinity
-    except ValueError as error:
-        raise FormatError(f"its description is not that of a model: {str(error)[:100]}") from error
-    version, writer = document["version"], document["pro2_version"][:20]
-    kind = document["object"].get("kind", document["object"].get("$record"))
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{name} has format version {version}, written by pro2 {writer}; "
-            f"this version reads up to {FORMAT_VERSION}: install a newer pro2"
-        )
-    if version == 1 and kind in CHANGED_IN_2:
-        raise ValueError(
-            f"{name} holds a {kind} in format version 1, written by pro2 {writer}, "
-            "which this version does not read: fit it again with `pro2 fit`"
-        )
+    if description.provenance:
+        vars(found)["provenance_"] = description.provenance  # moments are frozen, but this says nothing of their rows
+    return found, description, tensors
 
 
 def _as_json(value: Any) -> Any:
@@ -536,7 +509,7 @@ def _as_json(value: Any) -> Any:
         ) from error
 
 
-def _digest(document: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+def _digest(document: Mapping[str, Any], tensors: Tensors) -> str:
     """SHA-256 over the document and every array; finds accidents and edits, but is no signature."""
     content = {key: value for key, value in document.items() if key != "digest"}
     state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
@@ -558,9 +531,6 @@ def _damaged(name: object, reason: object) -> ValueError:
 
 def pack(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
     """Arrays and texts as one message; equal contents give equal bytes as long as there is one text."""
-    for name, values in tensors.items():
-        if values.dtype.newbyteorder("=") not in DTYPES:
-            raise ValueError(f"{name} has type {values.dtype}, which a file cannot hold; use integers or floats")
     # the library reads memory as it lies: what is not contiguous would be written in another order
     message = safetensors.numpy.save({name: np.asarray(v, order="C") for name, v in tensors.items()}, dict(metadata))
     if len(message) > MAX_FILE or sum(map(len, metadata.values())) > MAX_TEXT:

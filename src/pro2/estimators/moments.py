@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Self
 
@@ -66,20 +64,9 @@ class SourceMoments(FileMixin, Moments):
         return super().from_arrays(without_gradient(_numbers(X, "X")), as_labels(y), weight, classes)
 
     @classmethod
-    def from_batches(
-        cls,
-        batches: Batches,
-        classes: Sequence[Any] | None = None,
-        *,
-        progress: bool = False,
-        n_rows: int | None = None,
-    ) -> Self:
-        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time.
-
-        `progress` draws a line on stderr; `n_rows`, where known, tells it how far there is to go.
-        """
-        rows = _with_progress(batches, n_rows) if progress else batches
-        return cls._sum((cls.from_arrays(X, y, classes=classes) for X, y in rows), "batches is empty")
+    def from_batches(cls, batches: Batches, classes: Sequence[Any] | None = None) -> Self:
+        """Sum of the moments of (X, y) batches: a source larger than memory, one batch at a time."""
+        return cls._sum((cls.from_arrays(X, y, classes=classes) for X, y in batches), "batches is empty")
 
     @classmethod
     def from_ray(
@@ -144,23 +131,3 @@ def _numbers(values: Any, name: str) -> Array:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got an array of type {array.dtype}.")
     return array
-
-
-def _with_progress(batches: Batches, n_rows: int | None) -> Iterator[tuple[Array, Array]]:
-    """The same batches, with one line on stderr that says how far they are and how fast they come."""
-    done, start, shown = 0, time.monotonic(), 0.0
-    for X, y in batches:
-        yield X, y
-        done += X.shape[0]
-        now = time.monotonic()
-        if now - shown > 0.2:
-            shown = now
-            _draw(done, n_rows, done / max(now - start, 1e-9))
-    _draw(done, n_rows, done / max(time.monotonic() - start, 1e-9))
-    sys.stderr.write("\n")
-
-
-def _draw(done: int, n_rows: int | None, rate: float) -> None:
-    share = f" {'#' * (20 * done // n_rows):<20} {100 * done // n_rows:3d}%" if n_rows else ""
-    sys.stderr.write(f"\rmoments{share} {done:,} rows, {rate:,.0f}/s ")
-    sys.stderr.flush()

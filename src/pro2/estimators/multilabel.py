@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +28,7 @@ from pro2.linalg.prior import PriorFamily, SourcePrior
 YES_NO = np.array([0, 1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MultiLabelReport:
     """The reports of all labels of a `MultiLabelClassifier`; ``report["Smiling"]`` is that of one.
 
@@ -55,29 +56,18 @@ class MultiLabelReport:
         """Numbers, texts and lists only, for JSON."""
         return {str(name): None if each is None else each.to_dict() for name, each in self.reports.items()}
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """A header, then for each label: its name, how many labelled rows say yes and no, and both accuracies."""
-        header = ("label", "yes", "no", "held-out accuracy", "source head")
-        return [header, *(_row(str(name), each) for name, each in self.reports.items())]
-
     def __str__(self) -> str:
-        rows = self.rows()
+        rows = [("label", "yes", "no", "held-out accuracy", "source head")]
+        rows += [_row(str(name), each) for name, each in self.reports.items()]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(row, "<>><>", widths)) for row in rows]
         return "\n".join([self.verdict(), *(line.rstrip() for line in lines)])
 
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from html import escape
-
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows())
-        return f"<p><b>{escape(self.verdict())}</b></p><table>{rows}</table>"
-
-    def __repr__(self) -> str:
-        return f"MultiLabelReport({len(self.reports)} labels)"
+    __repr__ = __str__
 
 
 def _row(name: str, report: AdaptationReport | None) -> tuple[str, ...]:
+    """Name of a label, how many labelled rows say yes and no, and both accuracies."""
     if report is None:
         return name, "0", "0", "no label: source head", ""
     no, yes = report.counts
@@ -108,8 +98,7 @@ class MultiLabelMixin(FileMixin, ClassifierMixin):
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each label, the probabilities of 0 and 1, (n, 2), as of `MultiOutputClassifier`."""
-        yes = 0.5 * (1.0 + np.tanh(0.5 * self.decision_function(X)))
-        return [np.stack([1.0 - p, p], axis=1) for p in yes.T]
+        return [np.stack([1.0 - p, p], axis=1) for p in expit(self.decision_function(X)).T]
 
     def predict(self, X: Any) -> np.ndarray:
         """0 or 1 for each label, (n, T)."""
@@ -208,9 +197,22 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
         self.known_ = (~np.isnan(Y)).mean(axis=0)
         self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
-        self._spectra: Any = None
-        self.estimators_ = tuple(self._source_head(t) for t in range(len(self.labels_)))
+        self._made: dict[str, Any] = {}
+        self.estimators_  # noqa: B018  made now, so that the first `adapt` is as fast as any
         return self
+
+    @property
+    def estimators_(self) -> tuple[LinearClassifier, ...]:
+        """The source heads; in a model from a file made from the moments when they are first needed."""
+        check_is_fitted(self, "means_")
+        if "heads" not in self._derived:
+            self._derived["heads"] = tuple(self._source_head(t) for t in range(len(self.labels_)))
+        return self._derived["heads"]
+
+    @property
+    def _derived(self) -> dict[str, Any]:
+        """What follows from moments; not in a file."""
+        return self.__dict__.setdefault("_made", {})
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
         """Fit each label to the target rows that have it; a label that no row has keeps its source head."""
@@ -266,21 +268,20 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         return tuple(priors)
 
     def _shared(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """For each scale eigenvalues and eigenvectors of the covariance of scaled rows: made once, not saved."""
-        spectra: Any = getattr(self, "_spectra", None)
-        if spectra is None:
-            spectra = self._spectra = []
+        """For each scale eigenvalues and eigenvectors of the covariance of scaled rows."""
+        if "spectra" not in self._derived:
+            spectra = self._derived["spectra"] = []
             for scale in prior_scales(self.source_moments_, "auto"):
                 values, vectors = np.linalg.eigh(self.source_moments_.covariance() / scale[:, None] / scale)
                 spectra.append((scale, np.maximum(values, 0.0), vectors))
-        return list(spectra)
+        return self._derived["spectra"]
 
     @property
     def _family(self) -> PriorFamily:
         return PriorFamily() if self.priors is None else self.priors
 
     def __getstate__(self) -> Any:
-        return {name: value for name, value in super().__getstate__().items() if name != "_spectra"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
 
 
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
