@@ -70,15 +70,15 @@ def evaluate(
     groups = _groups(rows, group) if group else None
     with status(f"evaluating {len(rows)} rows"):
         if several:
-            names = classifier.labels_.tolist()
-            results = [evaluation.evaluate_labels(y, head.decision_function(rows.embeddings), names) for head in heads]
+            scores, names = (head.decision_function(rows.embeddings) for head in heads), classifier.labels_.tolist()
+            results: list[Any] = [evaluation.evaluate_labels(y, each, names) for each in scores]
         else:
-            results = [
-                evaluation.evaluate(y, head.predict_proba(rows.embeddings), head.classes_, groups) for head in heads
-            ]
+            scores, names = (head.predict_proba(rows.embeddings) for head in heads), classifier.classes_
+            results = [evaluation.evaluate(y, each, names, groups) for each in scores]
     records = _records(results)
     if out is not None:
-        atomic_write(out, lambda file: write_rows(file, list(records[0]), [each.values() for each in records]), force)
+        lines = [list(each.values()) for each in records]
+        atomic_write(out, lambda file: write_rows(file, list(records[0]), lines), force)
     measured, *before = (result.to_dict() for result in results)
     value = {"rows": len(rows), "unlabeled": len(unlabelled), **measured}
     value |= {"source_head": before[0] if before else None, "out": out}

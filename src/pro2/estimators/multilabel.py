@@ -57,8 +57,8 @@ class MultiLabelReport:
         return {str(name): None if each is None else each.to_dict() for name, each in self.reports.items()}
 
     def __str__(self) -> str:
-        rows = [("label", "yes", "no", "held-out accuracy", "source head")]
-        rows += [_row(str(name), each) for name, each in self.reports.items()]
+        header: tuple[str, ...] = ("label", "yes", "no", "held-out accuracy", "source head")
+        rows = [header, *(_row(str(name), each) for name, each in self.reports.items())]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(row, "<>><>", widths)) for row in rows]
         return "\n".join([self.verdict(), *(line.rstrip() for line in lines)])
