@@ -108,7 +108,7 @@ def test_unknown_methods_and_parameters_are_found_before_running(plan_values: An
         ("deep.toml", b"a = " + b"[" * 20_000 + b"]" * 20_000, "not valid TOML"),
         ("binary.toml", b"\xff\xfe\x00", "not valid TOML"),
         ("keys.toml", b"a.b.c = 1", "unknown key 'a'"),
-        ("plan.yaml", b"name: x", r"ends in '\.yaml'; expected \.toml"),
+        ("plan.yaml", b"name: x", "is not a .toml file"),
     ],
 )
 def test_files_that_are_not_plans(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -120,7 +120,7 @@ def test_files_that_are_not_plans(tmp_path: Path, name: str, content: bytes, mes
 def test_plans_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither a file nor a preset; did you mean 'main'"):
         find_plan("mian")
-    with pytest.raises(ValueError, match="is not a file; `pro2 plans` lists"):
+    with pytest.raises(ValueError, match=r"is not a \.toml file; `pro2 plans` lists"):
         load_plan(tmp_path / "gone.toml")
 
 

@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pro2.estimators.base import check_X
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
 from pro2.linalg.arrays import Array, to_numpy
 
-Validation = tuple[np.ndarray, np.ndarray] | None
+Weight = np.ndarray | None  # of each row, or None where all weigh the same
 Head = tuple[np.ndarray, np.ndarray]  # coef (1, D), intercept (1,) for two classes; (K, D), (K,) for more
 Fit = tuple[Any, ...]  # a head and, where they were chosen, the number of features and the penalty
 
@@ -28,20 +27,18 @@ class Source:
     """
 
     def __init__(
-        self, X: np.ndarray, codes: np.ndarray, n_classes: int, scale: str | None, weight: np.ndarray | None = None,
+        self, X: np.ndarray, codes: np.ndarray, n_classes: int, scale: str | None, weight: Weight = None,
         device: str | None = None,
     ) -> None:  # fmt: skip
         if scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {scale!r}.")
-        if n_classes < 2:
-            raise ValueError("y has one class only: a classifier needs source rows of at least two classes.")
         self.unit, self.X = scale == "unit", unit_rows(X) if scale == "unit" else X
         self.codes, self.weight, self.n_classes, self.device = codes, weight, n_classes, device
         self.width = int(X.shape[1])
-        self.raw_moments = SourceMoments.from_arrays(self.X, codes, weight, classes=range(n_classes))
-        self.mean = np.asarray(self.raw_moments.total_mean())
-        self.sd = np.asarray(input_scale(np.diagonal(self.raw_moments.covariance()), scale))
-        self.moments = self.raw_moments.scaled(self.sd)
+        moments = SourceMoments.from_arrays(self.X, codes, weight, classes=range(n_classes))
+        self.mean = np.asarray(moments.total_mean())
+        self.sd = np.asarray(input_scale(np.diagonal(moments.covariance()), scale))
+        self.moments = moments.scaled(self.sd)
 
     def rows(self) -> np.ndarray:
         """The scaled rows; not kept, since they are as large as the source."""
@@ -78,7 +75,7 @@ class Baseline(SourceTargetClassifier):
         source = Source(to_numpy(X), to_numpy(codes), len(self.classes_), self.scale, weight)
         self.unit_rows_, self.mean_, self.scale_ = source.unit, source.mean, source.sd
         coef, intercept = discriminant_head(source.moments, self.ridge)
-        coef, intercept = np.atleast_2d(coef) / self.scale_, np.atleast_1d(intercept)
+        coef = coef / self.scale_
         self.source_head_ = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
         self._learn(source)
         return coef, intercept
@@ -86,49 +83,38 @@ class Baseline(SourceTargetClassifier):
     def _learn(self, source: Source) -> None:
         """What else a method needs of the source: most need nothing and do not keep its rows."""
 
-    def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, X_val: Any = None, y_val: Any = None, **extra: Any
-    ) -> LinearClassifier:
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val go together: give both or neither.")
-        val = None
-        if X_val is not None:
-            X_val = to_numpy(check_X(self, X_val, reset=False, name="X_val"))
-            val = (self._scaled(X_val), to_numpy(self._encode_target(y_val, X_val, "y_val")))
-        coef, intercept, *chosen = self._head(self._scaled(X), codes, weight, val, **extra)
+    def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
+        X = unit_rows(X) if self.unit_rows_ else X
+        coef, intercept, *chosen = self._head((X.astype(np.float64) - self.mean_) / self.scale_, codes, weight, **extra)
         coef = coef / self.scale_
-        intercept = intercept - coef @ self.mean_
-        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept, unit=self.unit_rows_)
+        adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept - coef @ self.mean_, unit=self.unit_rows_)
         if chosen:
             adapted.n_features_, adapted.l2_ = chosen
         return adapted
-
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        X = unit_rows(X) if self.unit_rows_ else X
-        return np.asarray((X.astype(np.float64) - self.mean_) / self.scale_)
 
     def _source_scaled(self) -> Head:
         """The source head as a map of scaled rows."""
         coef = self.source_head_.coef_
         return coef * self.scale_, self.source_head_.intercept_ + coef @ self.mean_
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+        """A head on scaled rows, and, where they were chosen, the number of features and the penalty."""
         raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProbeBaseline(Baseline):
-    """Adds the exact L2 probe; `l2` is its penalty, or "auto": by leave-one-out, or by accuracy on `X_val, y_val`."""
+    """Adds the exact L2 probe; `l2` is its penalty, or "auto": by leave-one-out."""
 
     l2: float | str = "auto"
 
     def _probe(
-        self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation,
-        prior: np.ndarray | None = None, sizes: Sequence[int] = (),
+        self, Z: np.ndarray, codes: np.ndarray, weight: Weight, prior: np.ndarray | None = None,
+        sizes: Sequence[int] = (),
     ) -> Fit:  # fmt: skip
         """Probe on the first columns of Z; `sizes` are the numbers of columns to try, all of them by default."""
         sizes, penalties = list(sizes) or [Z.shape[1]], penalty_grid(self.l2, Z, weight)
-        fit, scores = select(Z, codes, sizes, penalties, len(self.classes_), weight, prior, val)
+        fit, scores = select(Z, codes, sizes, penalties, len(self.classes_), weight, prior)
         i, j = best_candidate(scores)
         return np.atleast_2d(fit.coef[i, j]), np.atleast_1d(fit.intercept[i, j]), sizes[i], penalties[j]
 
@@ -151,7 +137,7 @@ def discriminant_head(moments: SourceMoments, ridge: float) -> Head:
     """Linear discriminant with shrunk within-class covariance, as logits of a softmax.
 
     logit_k(x) = m_k' A^-1 x - m_k' A^-1 m_k / 2 + log(share of class k), A = within covariance + ridge * (mean
-    variance) * I. Returns coef (D,) and intercept () for two classes, (K, D) and (K,) for more.
+    variance) * I. Returns coef (1, D) and intercept (1,) for two classes, (K, D) and (K,) for more.
     """
     mean, centre = to_numpy(moments.mean), to_numpy(moments.total_mean())
     A = to_numpy(moments.within_covariance()).copy()
@@ -161,4 +147,4 @@ def discriminant_head(moments: SourceMoments, ridge: float) -> Head:
     intercept = np.log(np.maximum(share, 1e-12)) - 0.5 * np.sum(coef * (mean + centre), axis=1)
     if len(moments.classes) > 2:
         return coef, intercept
-    return coef[1] - coef[0], intercept[1] - intercept[0]
+    return coef[1:] - coef[:1], intercept[1:] - intercept[:1]

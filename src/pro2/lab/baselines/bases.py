@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid
-from pro2.lab.baselines.base import Fit, ProbeBaseline, Source, Validation, generator
+from pro2.lab.baselines.base import Fit, ProbeBaseline, Source, Weight, generator
 from pro2.linalg.adamw import STEPS, AdamW
 from pro2.linalg.arrays import Array, to_numpy
 
@@ -50,10 +50,9 @@ class BasisProbe(ProbeBaseline):
             raise ValueError(f"n_components={size!r} must be an integer in 1..{source.width} (the embedding's width).")
         self.components_ = self.directions(source, int(size))
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
-        Z, val = Z @ self.components_.T, None if val is None else (val[0] @ self.components_.T, val[1])
-        sizes = feature_grid(self.n_features, Z.shape[1])
-        coef, intercept, *chosen = self._probe(Z, codes, weight, val, sizes=sizes)
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+        Z = Z @ self.components_.T
+        coef, intercept, *chosen = self._probe(Z, codes, weight, sizes=feature_grid(self.n_features, Z.shape[1]))
         return coef @ self.components_, intercept, *chosen
 
 
@@ -200,12 +199,8 @@ def alignment_rows(
     against the rest. Joint full-batch AdamW as in the Project step; the penalty of a direction is averaged over all
     others. Returns rows of unit length (n_components, D).
     """
-    if not 1 <= n_components <= X.shape[1]:
-        raise ValueError(f"n_components={n_components} is outside 1..{X.shape[1]}, the number of features.")
     if not 0 <= alignment < math.inf:
         raise ValueError(f"alignment must be a finite number >= 0, got {alignment}.")
-    if n_steps < 1:
-        raise ValueError(f"n_steps must be at least 1, got {n_steps}.")
     xp = array_namespace(X)
     X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
 

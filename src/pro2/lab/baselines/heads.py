@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pro2.estimators.probe import best_candidate, penalty_grid
-from pro2.lab.baselines.base import Baseline, Fit, Head, ProbeBaseline, Source, Validation, check_share, generator
+from pro2.lab.baselines.base import Baseline, Fit, Head, ProbeBaseline, Source, Weight, check_share, generator
 from pro2.linalg.logistic import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))
@@ -21,7 +21,7 @@ _ONE_AT_A_TIME = Lock()  # liblinear has one random generator for all threads: a
 class SourceOnly(Baseline):
     """The source head, whatever the target: what adaptation has to beat (Friedman, JASA 1989)."""
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         return self._source_scaled()
 
 
@@ -33,17 +33,17 @@ class LinearProbe(ProbeBaseline):
 
     grid = ("l2",)
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
-        return self._probe(Z, codes, weight, val)
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+        return self._probe(Z, codes, weight)
 
 
 class RidgeProbe(Baseline):
     """Least squares on all features with the target rows alone; the penalty by leave-one-out in closed form.
 
-    What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source. Validation rows are ignored.
+    What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source.
     """
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         from sklearn.linear_model import Ridge, RidgeCV
 
         signs = 2.0 * (codes[:, None] == np.arange(len(self.classes_))) - 1.0
@@ -64,36 +64,31 @@ class SourceCenteredProbe(ProbeBaseline):
     intercept.
     """
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         coef = self._source_scaled()[0]
-        return self._probe(Z, codes, weight, val, prior=coef[0] if len(coef) == 1 else coef)
+        return self._probe(Z, codes, weight, prior=coef[0] if len(coef) == 1 else coef)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HeadInterpolation(ProbeBaseline):
     """(1 - mix) * source head + mix * target head, both on all features (WiSE-FT: Wortsman et al., CVPR 2022).
 
-    `mix` is a number in [0, 1], or "auto": 0, 0.1, ..., 1 by leave-one-out log-loss, or by accuracy on `X_val, y_val`.
+    `mix` is a number in [0, 1], or "auto": 0, 0.1, ..., 1 by leave-one-out log-loss.
     """
 
     mix: float | str = "auto"
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         shares = MIX_GRID if self.mix == "auto" else (check_share("mix", self.mix),)
         n_classes, penalties = len(self.classes_), penalty_grid(self.l2, Z, weight)
         fit, held_out = loo_path(Z, codes, [Z.shape[1]], penalties, n_classes=n_classes, sample_weight=weight)
         at = best_candidate(np.asarray(loo_loss(held_out, codes, n_classes, weight)))
         source, target = self._source_scaled(), (np.atleast_2d(fit.coef[at]), np.atleast_1d(fit.intercept[at]))
         heads = [tuple((1 - a) * s + a * t for s, t in zip(source, target)) for a in shares]
-        if val is not None:
-            scores = np.stack([val[0] @ coef.T + intercept for coef, intercept in heads])
-            answers = scores[..., 0] > 0 if n_classes == 2 else scores.argmax(axis=-1)
-            losses = np.mean(answers != val[1], axis=1)
-        else:
-            before = Z @ source[0].T + source[1]
-            before = before[:, 0] if n_classes == 2 else before
-            scores = np.stack([(1 - a) * before + a * held_out[at] for a in shares])
-            losses = loo_loss(scores[None], codes, n_classes, weight)
+        before = Z @ source[0].T + source[1]
+        before = before[:, 0] if n_classes == 2 else before
+        scores = np.stack([(1 - a) * before + a * held_out[at] for a in shares])
+        losses = loo_loss(scores[None], codes, n_classes, weight)
         return heads[int(np.argmin(losses))]
 
 
@@ -102,16 +97,10 @@ class SourceRowsBaseline(ProbeBaseline):
     """Keeps the scaled source rows, which `adapt` fits on again: memory grows with the source."""
 
     def _learn(self, source: Source) -> None:
+        if self.l2 == "auto":
+            raise ValueError("l2 must be a number: leave-one-out over mixed rows does not estimate target accuracy.")
         weight = np.ones(len(source.X)) if source.weight is None else source.weight
         self._source_rows = source.rows(), source.codes, weight / weight.sum()
-
-    def _probe(self, Z: np.ndarray, codes: np.ndarray, weight: Any, val: Validation, *args: Any, **more: Any) -> Fit:
-        if self.l2 == "auto" and val is None:
-            raise ValueError(
-                f"l2='auto' of {type(self).__name__} needs X_val and y_val: leave-one-out over mixed rows would not "
-                "estimate accuracy on the target. Give them, or a number."
-            )
-        return super()._probe(Z, codes, weight, val, *args, **more)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -124,12 +113,12 @@ class JointTraining(SourceRowsBaseline):
     target_share: float = 0.5
     l2: float | str = 1.0
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         share = check_share("target_share", self.target_share)
         Z_source, codes_source, weight_source = self._source_rows
         weight = np.ones(len(Z)) if weight is None else weight
         both = np.concatenate([(1 - share) * weight_source, share * weight / weight.sum()])
-        return self._probe(np.concatenate([Z_source, Z]), np.concatenate([codes_source, codes]), both, val)
+        return self._probe(np.concatenate([Z_source, Z]), np.concatenate([codes_source, codes]), both)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -145,12 +134,12 @@ class MixPro(SourceRowsBaseline):
     l2: float | str = 0.1
     random_state: Any = None
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
         mix = check_share("mix", self.mix)
         Z_source, codes_source, weight_source = self._source_rows
         source, target = self._pairs(codes_source, codes)
         share = weight_source[source] if weight is None else weight_source[source] * weight[target]
-        return self._probe((1 - mix) * Z_source[source] + mix * Z[target], codes[target], share, val)
+        return self._probe((1 - mix) * Z_source[source] + mix * Z[target], codes[target], share)
 
     def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers of the source and of the target for each mixture, always of one class."""
@@ -179,9 +168,7 @@ class DeepFeatureReweighting(Baseline):
     n_refits: int = 10
     random_state: Any = None
 
-    def _head(
-        self, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, val: Validation, groups: Any = None
-    ) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight, groups: Any = None) -> Fit:
         if self.n_refits < 1:
             raise ValueError(f"n_refits must be at least 1, got {self.n_refits}.")
         if not 0 < self.l1 < float("inf"):

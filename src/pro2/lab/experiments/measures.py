@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +65,18 @@ def measure_heads(
 def measure_logits(problem: Problem, target: str, drawn: Drawn, chunks: Iterable[np.ndarray]) -> Measures:
     """Measures from logits (G, K, n) of all rows of a target, in chunks of rows; NaN where no row can be measured."""
     y = problem.pool(target)[1]
-    hits, losses = (np.concatenate(part, axis=1) for part in zip(*_outcomes(chunks, y)))
+    parts, start = [], 0
+    for logits in chunks:
+        if logits.shape[1] == 1:
+            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+        own_class = y[start : start + logits.shape[2]]
+        start += len(own_class)
+        # the first of equal logits wins, so that a logit of exactly 0 predicts class 0, as scikit-learn does
+        hits = logits.argmax(axis=1) == own_class
+        logits = logits - logits.max(axis=1, keepdims=True)
+        own = np.take_along_axis(logits, own_class[None, None, :], axis=1)[:, 0]
+        parts.append((hits, np.log(np.exp(logits).sum(axis=1)) - own))
+    hits, losses = (np.concatenate(part, axis=1) for part in zip(*parts))
     worst = np.full(len(hits), np.nan)
     if problem.groups is not None:
         groups = problem.groups[problem.targets[target]]
@@ -79,21 +90,6 @@ def measure_logits(problem: Problem, target: str, drawn: Drawn, chunks: Iterable
     }
 
 
-def _outcomes(chunks: Iterable[np.ndarray], y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Whether rows are classified correctly, and their log-losses, both (G, n)."""
-    start = 0
-    for logits in chunks:
-        if logits.shape[1] == 1:
-            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        own_class = y[start : start + logits.shape[2]]
-        start += len(own_class)
-        # the first of equal logits wins, so that a logit of exactly 0 predicts class 0, as scikit-learn does
-        hits = logits.argmax(axis=1) == own_class
-        logits = logits - logits.max(axis=1, keepdims=True)
-        own = np.take_along_axis(logits, own_class[None, None, :], axis=1)[:, 0]
-        yield hits, np.log(np.exp(logits).sum(axis=1)) - own
-
-
 def _mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return values[:, mask].mean(axis=1, dtype=np.float64) if mask.any() else np.full(len(values), np.nan)
 
@@ -101,8 +97,13 @@ def _mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def measure_nullspace(problem: Problem, cell: Cell, features: Features, settings: Sequence[Setting]) -> Measures:
     """How much of the best head on the target lies outside the span of the first d features."""
     head = problem.best_direction(cell.target)
-    norms = nullspace_norm(features.components, head * features.scale)  # type: ignore[arg-type]
+    norms = nullspace_norm(_rows_of(features), head * features.scale)
     return {"nullspace_norm": norms[[(s.n_features or 0) - 1 for s in settings]]}
+
+
+def _rows_of(features: Features) -> np.ndarray:
+    assert features.components is not None  # only methods that take n_features have these measures
+    return features.components
 
 
 def measure_bound(problem: Problem, cell: Cell, features: Features, settings: Sequence[Setting]) -> Measures:
@@ -123,17 +124,16 @@ def measure_bound(problem: Problem, cell: Cell, features: Features, settings: Se
 
     rows, best, least = problem.once(("population", cell.target, features.scale.tobytes()), population)
     few = np.isin(problem.targets[cell.target], draw_cell(problem, cell).few)
-    missed = nullspace_norm(features.components, best) * np.linalg.norm(best)  # type: ignore[arg-type]
-    columns: dict[str, list[float]] = {n: [] for n in ("excess_risk", "bound_bias", "bound_variance", "zero_risk")}
+    components = _rows_of(features)
+    missed = nullspace_norm(components, best) * np.linalg.norm(best)
+    found = []
     for d in (s.n_features or problem.width for s in settings):
-        Z = rows @ features.components[:d].T  # type: ignore[index]
-        w = norm_bounded_probe(Z[few], y[few])
+        Z = rows @ components[:d].T
         radius, projected = (float(np.linalg.norm(part, axis=1).max()) for part in (rows, Z))
         bound = risk_bound(float(missed[d - 1]), radius, projected, int(few.sum()))
-        excess = float(mean_log_loss(Z, y, w)) - least
-        for column, value in zip(columns.values(), (excess, bound.bias, bound.variance, math.log(2.0) - least)):
-            column.append(value)
-    return {name: np.array(values) for name, values in columns.items()}
+        excess = float(mean_log_loss(Z, y, norm_bounded_probe(Z[few], y[few]))) - least
+        found.append((excess, *bound, math.log(2.0) - least))
+    return dict(zip(("excess_risk", "bound_bias", "bound_variance", "zero_risk"), np.array(found).T))
 
 
 def measure_picture(problem: Problem, cell: Cell, features: Features, settings: Sequence[Setting]) -> Measures:
@@ -142,27 +142,26 @@ def measure_picture(problem: Problem, cell: Cell, features: Features, settings: 
         raise ValueError(
             f"the picture needs 3 features and 2 classes, {problem.name} has {problem.width}, {problem.n_classes}"
         )
+
+    def plane(coef: np.ndarray, intercept: Any) -> dict[str, Any]:
+        """A head on the features as a plane in the space of the embeddings."""
+        normal, offset = features.original(np.asarray(coef), np.asarray(intercept))
+        return {"normal": normal.tolist(), "offset": float(offset)}
+
     X, y = problem.X[problem.source], problem.y[problem.source]
-    Z = features.transform(X, 3)
-    boundaries = []
+    Z, boundaries = features.transform(X, 3), []
     for i in range(3):
         fit = fit_logistic(Z[:, i : i + 1], y, _L2)
-        boundaries.append(_plane(features, np.eye(3)[i] * fit.coef[0], fit.intercept))
+        boundaries.append(plane(np.eye(3)[i] * fit.coef[0], fit.intercept))
     X_target, y_target = problem.pool(cell.target)
     probe = fit_logistic(features.transform(X_target, 3), y_target, _L2)
     content = {
         "source": {"X": X[:_POINTS].tolist(), "y": y[:_POINTS].tolist()},
         "target": {"X": X_target[:_POINTS].tolist(), "y": y_target[:_POINTS].tolist()},
         "boundaries": boundaries,
-        "mixture": {**_plane(features, probe.coef, probe.intercept), "weights": np.asarray(probe.coef).tolist()},
+        "mixture": {**plane(probe.coef, probe.intercept), "weights": np.asarray(probe.coef).tolist()},
     }
     return {"detail": np.array([json.dumps(content)] * len(settings))}
-
-
-def _plane(features: Features, coef: np.ndarray, intercept: Any) -> dict[str, Any]:
-    """A head on the features as a plane in the space of the embeddings."""
-    normal, offset = features.original(np.asarray(coef), np.asarray(intercept))
-    return {"normal": normal.tolist(), "offset": float(offset)}
 
 
 BASIS_MEASURES: Mapping[str, Callable[[Problem, Cell, Features, Sequence[Setting]], Measures]] = MappingProxyType(

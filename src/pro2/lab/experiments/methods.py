@@ -6,7 +6,8 @@ a cell at once. Every other estimator runs as it is, one `adapt` a cell. Names a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,17 +15,70 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from pro2.estimators import ProjectAndProbe
+from pro2.estimators import PriorFamily, ProjectAndProbe
 from pro2.estimators.linear import unit_rows
-from pro2.estimators.projection import Projection
+from pro2.estimators.projection import SOLVERS, check_ridge
 from pro2.lab.baselines import BASELINES
-from pro2.lab.experiments.ablation import Ablated
+from pro2.lab.baselines.base import Source
+from pro2.lab.baselines.bases import BasisProbe
 from pro2.lab.experiments.measures import BASIS_MEASURES, Drawn, Measures, draw_cell, measure_heads, measure_logits
 from pro2.lab.experiments.plan import Cell, MethodSpec, Setting, suggest
 from pro2.lab.experiments.problems import Problem
 from pro2.linalg.adamw import LEARNING_RATE, adamw_basis, adamw_probe
 from pro2.linalg.arrays import to_numpy
+from pro2.linalg.basis import krylov_basis, logistic_basis
 from pro2.linalg.logistic import fit_path, loo_loss, loo_path
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProjectStep(BasisProbe):
+    """The Project step of the paper; its directions have the lengths diag(R) where the paper's optimiser made them."""
+
+    solver: str = "krylov"
+    project_lr: float = LEARNING_RATE
+
+    def directions(self, source: Source, size: int) -> np.ndarray:
+        check_ridge(self.ridge)
+        if self.solver == "krylov":
+            return np.asarray(krylov_basis(source.moments, size, self.ridge).components)
+        rows, n_classes = (source.X - source.mean) / source.sd, source.n_classes
+        if self.solver == "logistic":
+            return np.asarray(logistic_basis(rows, source.codes, size, self.ridge, n_classes=n_classes).components)
+        if self.solver != "adamw":
+            raise ValueError(f"solver must be one of {SOLVERS}, got {self.solver!r}.")
+        Z, y, rng = source.on_device(rows), source.on_device(source.codes), check_random_state(self.random_state)
+        basis, norms = adamw_basis(Z, y, size, rng, n_classes=n_classes, lr=self.project_lr)
+        return to_numpy(basis.components * norms[:, None])
+
+
+# Ingredients of averaged Pro2: which constants of `PriorFamily` they are, and what is left of those without them.
+INGREDIENTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = MappingProxyType({
+    "ranked covariance": ("covariances", lambda names: tuple(name for name in names if name != "ranked")),
+    "whitened covariance": ("covariances", lambda names: tuple(name for name in names if name != "whitened")),
+    "flat covariance": ("covariances", lambda names: tuple(name for name in names if name != "flat")),
+    "source prior means": ("mean_sizes", lambda sizes: (0.0,)),
+    "zero prior mean": ("mean_sizes", lambda sizes: tuple(size for size in sizes if size)),
+    "small prior means": ("mean_sizes", lambda sizes: tuple(size for size in sizes if not 0 < size < 1)),
+    "large prior scales": ("prior_scales", lambda scales: (min(scales),)),
+    "small prior scales": ("prior_scales", lambda scales: (max(scales),)),
+    "feature shrinkage": ("tolerance", lambda _: math.inf),
+    "averaging": ("sharpness", lambda _: math.inf),
+    "source bonus": ("source_bonus", lambda _: 0.0),
+    "intercept prior": ("intercept", lambda _: 100.0),
+    "class shares": ("source_shares", lambda _: 0.0),
+})  # fmt: skip
+
+
+class Ablated(ProjectAndProbe):
+    """`ProjectAndProbe` whose family of priors lacks one of the `INGREDIENTS`."""
+
+    def __init__(self, without: str = next(iter(INGREDIENTS))):
+        if without not in INGREDIENTS:
+            raise ValueError(f"without must be one of {list(INGREDIENTS)}, got {without!r}.")
+        field, left = INGREDIENTS[without]
+        super().__init__(priors=PriorFamily(**{field: left(getattr(PriorFamily(), field))}))
+        self.without = without
+
 
 ESTIMATORS: Mapping[str, Any] = MappingProxyType({"pro2": ProjectAndProbe, "ablated": Ablated, **BASELINES})
 
@@ -34,7 +88,7 @@ PROBE: Mapping[str, Any] = MappingProxyType({"probe": "newton", "lr": LEARNING_R
 LEARNERS = ("knn", "gp", "boosting")
 
 # What the grids, or the seeds, decide in a sweep; everything else of an estimator is a parameter of its method.
-_DECIDED = ("n_components", "n_features", "l2", "random_state", "keep_norms", "priors")
+_DECIDED = ("n_components", "n_features", "l2", "random_state")
 
 
 class FitKey(NamedTuple):
@@ -71,26 +125,29 @@ class Features:
         return W, intercept - W @ self.mean
 
 
+def _estimator(method: str, untuned: bool) -> tuple[Any, tuple[str, ...]]:
+    """The class behind a method, and which of n_features and l2 it takes from the grids: none if it runs as it is."""
+    if method not in ESTIMATORS:
+        classes = [name for name, estimator in ESTIMATORS.items() if estimator.__name__ == method]
+        hint = f"; it is called {classes[0]!r}, with untuned = true for its defaults" if classes else ""
+        hint = hint or suggest(method, ESTIMATORS) or f"; known methods: {', '.join(ESTIMATORS)}"
+        raise ValueError(f"method {method!r} is not known{hint}")
+    estimator = ProjectStep if method == "pro2" and not untuned else ESTIMATORS[method]
+    return estimator, () if untuned else getattr(estimator, "grid", ())
+
+
 def grid_of(spec: MethodSpec) -> tuple[str, ...]:
     """Which of n_features and l2 a method takes from the grids: both, one, or none if it runs as it is."""
-    if spec.method not in ESTIMATORS:
-        classes = [name for name, estimator in ESTIMATORS.items() if estimator.__name__ == spec.method]
-        hint = f"; it is called {classes[0]!r}, with untuned = true for its defaults" if classes else ""
-        hint = hint or suggest(spec.method, ESTIMATORS) or f"; known methods: {', '.join(ESTIMATORS)}"
-        raise ValueError(f"method {spec.method!r} is not known{hint}")
-    if spec.untuned:
-        return ()
-    return ("n_features", "l2") if spec.method == "pro2" else getattr(ESTIMATORS[spec.method], "grid", ())
+    return _estimator(spec.method, spec.untuned)[1]
 
 
 def parameters(spec: MethodSpec) -> dict[str, Any]:
     """All parameters of a method with their values: what a key must know, for a default may change."""
-    if not grid_of(spec):
-        return {**ESTIMATORS[spec.method]().get_params(deep=False), **spec.params}
-    estimator = Projection() if spec.method == "pro2" else ESTIMATORS[spec.method]()
-    known = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _DECIDED}
-    project_lr = {"project_lr": LEARNING_RATE} if spec.method == "pro2" else {}
-    return {**known, **project_lr, **PROBE, **spec.params}
+    estimator, grid = _estimator(spec.method, spec.untuned)
+    known = estimator().get_params(deep=False)
+    if grid:
+        known = {**{name: value for name, value in known.items() if name not in _DECIDED}, **PROBE}
+    return {**known, **spec.params}
 
 
 def check_methods(specs: Sequence[MethodSpec]) -> None:
@@ -115,21 +172,18 @@ def is_random(spec: MethodSpec) -> bool:
 def fits_of(cell: Cell) -> Iterator[tuple[FitKey, str, list[int]]]:
     """The fits on source that a cell needs, with the settings that use each of them and their probe."""
     spec, groups = cell.method, dict[tuple[FitKey, str], list[int]]()
+    estimator, grid = _estimator(spec.method, spec.untuned)
     most = max((s.n_features or 0 for s in cell.settings), default=0)
+    # a random start has a number, else the same cell would give another result when it is done again
+    chance = "random_state" in estimator().get_params(deep=False) and "random_state" not in spec.params
+    start = (cell.seed if grid and spec.method == "random" else cell.seed % spec.starts) if chance else None
     for j, setting in enumerate(cell.settings):
         params = {**spec.params, **dict(setting.params)}
-        probe, size = params.get("probe", "newton"), 0
-        if grid_of(spec):
-            params = {name: value for name, value in params.items() if name not in PROBE}
-            trained = spec.method in ("pro2-nc", "teney") or params.get("solver") == "adamw"
-            start = cell.seed if spec.method == "random" else cell.seed % spec.starts if trained else None
-            # a basis serves all d, unless its first features depend on how many there are
-            size = most if getattr(ESTIMATORS[spec.method], "nested", True) else setting.n_features or 0
-        else:
-            # a random start has a number, else the same cell would give another result when it is done again
-            chance = "random_state" in parameters(spec) and "random_state" not in spec.params
-            start = cell.seed % spec.starts if chance else None
-        key = FitKey(spec.method, spec.untuned, _frozen(params), start, size)
+        probe = params.get("probe", "newton")
+        own = {name: value for name, value in params.items() if not grid or name not in PROBE}
+        # a basis serves all d, unless its first features depend on how many there are
+        size = most if getattr(estimator, "nested", True) else setting.n_features or 0
+        key = FitKey(spec.method, spec.untuned, _frozen(own), start, size if grid else 0)
         groups.setdefault((key, probe), []).append(j)
     for (key, probe), at in groups.items():
         yield key, probe, at
@@ -137,38 +191,15 @@ def fits_of(cell: Cell) -> Iterator[tuple[FitKey, str, list[int]]]:
 
 def fit_source(problem: Problem, key: FitKey) -> Any:
     """The fit on source that a key names: features, or a fitted estimator."""
-    params = dict(key.params)
-    if not grid_of(MethodSpec(key.method, untuned=key.untuned)):
-        model = ESTIMATORS[key.method](**params)
-        if key.start is not None:
-            model.set_params(random_state=key.start)
+    estimator, grid = _estimator(key.method, key.untuned)
+    model = estimator(**dict(key.params))
+    if key.start is not None:
+        model.set_params(random_state=key.start)
+    if not grid:
         return model.fit(problem.X[problem.source], problem.y[problem.source])
-    if key.method == "pro2":
-        return _projected(problem, params, key.start, key.size)
-    model = ESTIMATORS[key.method](**params)
-    source, rows = problem.scaled_source(model.scale), None
-    if "n_features" in model.grid:
-        rows = to_numpy(model.set_params(random_state=key.start).directions(source, key.size))
-    return Features(to_numpy(source.mean), to_numpy(source.sd), rows, source.unit)
-
-
-def _projected(problem: Problem, params: dict[str, Any], start: int | None, size: int) -> Features:
-    """The Project step; its columns are scaled by diag(R) where the paper's optimiser made them."""
-    source = problem.scaled_source(params.get("scale", "standard"))
-    rate = params.pop("project_lr", LEARNING_RATE)
-    if params.get("solver") == "adamw":
-        Z = source.on_device((source.X - to_numpy(source.mean)) / to_numpy(source.sd))
-        y = source.on_device(source.codes)
-        rng = check_random_state(start)  # as `Projection` does
-        basis, norms = adamw_basis(Z, y, size, rng, n_classes=source.n_classes, lr=rate)
-        rows = to_numpy(basis.components * norms[:, None])
-        return Features(to_numpy(source.mean), to_numpy(source.sd), rows, source.unit)
-    projection = Projection(size, **params)
-    if projection.solver == "krylov":
-        projection.fit_moments(source.raw_moments)
-    else:
-        projection.fit(source.X, source.codes)
-    return Features(projection.mean_, projection.scale_, projection.components_, source.unit)
+    source = problem.scaled_source(model.scale)
+    rows = model.directions(source, key.size) if "n_features" in grid else None
+    return Features(source.mean, source.sd, rows, source.unit)
 
 
 def measure_cell(problem: Problem, cell: Cell, fits: Mapping[FitKey, Any]) -> dict[str, list[Any]]:
@@ -200,21 +231,20 @@ def _probe_heads(
     problem: Problem, cell: Cell, drawn: Drawn, features: Features, probe: str, settings: Sequence[Setting]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Heads on one set of features: coef (G, K, d), intercept (G, K), K = 1 for two classes; held-out loss (G,)."""
-    sizes = sorted({s.n_features or problem.width for s in settings})
-    y, n_classes = problem.y[drawn.few], problem.n_classes
-    Z = features.transform(problem.X[drawn.few], sizes[-1])
-    loss = np.full(len(settings), np.nan)
+    widths, penalties = [s.n_features or problem.width for s in settings], [s.l2 or 0.0 for s in settings]
+    sizes, l2 = sorted(set(widths)), sorted(set(penalties))
+    y, n_classes, G = problem.y[drawn.few], problem.n_classes, len(settings)
+    Z, loss = features.transform(problem.X[drawn.few], sizes[-1]), np.full(G, np.nan)
     if probe == "adamw":
-        return *_adamw_heads(problem, cell, drawn, features, Z, settings), loss
-    l2 = sorted({s.l2 or 0.0 for s in settings})
-    at = tuple(np.transpose([(sizes.index(s.n_features or problem.width), l2.index(s.l2 or 0.0)) for s in settings]))
+        coef, intercept = _adamw_heads(problem, cell, drawn, features, Z, settings)
+        return coef, intercept, loss
+    at = tuple(np.transpose([(sizes.index(d), l2.index(penalty)) for d, penalty in zip(widths, penalties)]))
     if cell.support:
         fit, scores = loo_path(Z, y, sizes, l2, n_classes=n_classes)
         loss = np.asarray(loo_loss(scores, y, n_classes))[at]
     else:
         fit = fit_path(Z, y, sizes, l2, n_classes=n_classes)
-    K = 1 if n_classes == 2 else n_classes
-    return fit.coef[at].reshape(len(settings), K, -1), fit.intercept[at].reshape(len(settings), K), loss
+    return fit.coef[at].reshape(G, -1, sizes[-1]), fit.intercept[at].reshape(G, -1), loss
 
 
 def _adamw_heads(
@@ -238,16 +268,12 @@ def _measure_learner(
     problem: Problem, cell: Cell, drawn: Drawn, features: Features, probe: str, settings: Sequence[Setting]
 ) -> Measures:
     """A learner that is not an affine map; it gets the features divided by their root mean square on the few rows."""
-    X = problem.pool(cell.target)[0]
-    Z, Z_few = (
-        features.transform(rows, max(s.n_features or problem.width for s in settings))
-        for rows in (X, problem.X[drawn.few])
-    )
+    sizes = [s.n_features or problem.width for s in settings]
+    Z, few = (features.transform(X, max(sizes)) for X in (problem.pool(cell.target)[0], problem.X[drawn.few]))
     labels, logits = problem.y[drawn.few], []
-    for s in settings:
-        d = s.n_features or problem.width
-        unit = float(np.sqrt(np.mean(Z_few[:, :d] ** 2))) or 1.0
-        model = _learner(probe, labels, d).fit(Z_few[:, :d] / unit, labels)
+    for d in sizes:
+        unit = float(np.sqrt(np.mean(few[:, :d] ** 2))) or 1.0
+        model = _learner(probe, labels, d).fit(few[:, :d] / unit, labels)
         P = np.full((len(Z), problem.n_classes), 1e-12)
         P[:, model.classes_] = np.maximum(model.predict_proba(Z[:, :d] / unit), 1e-12)
         logits.append(np.log(P).T)

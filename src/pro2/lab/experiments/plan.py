@@ -29,9 +29,8 @@ _PRESETS = resources.files(__package__) / "presets"
 
 Selection = Literal["validation", "oracle", "support"]
 Measure = Literal["accuracy", "nullspace", "bound", "picture"]
-Short = Literal["skip", "take"]
-Compare = Literal["methods", "data"]
-_CHOICES = {"selection": Selection, "measures": Measure, "short": Short, "compare": Compare}
+_CHOICES = {"selection": Selection, "measures": Measure, "short": Literal["skip", "take"],
+            "compare": Literal["methods", "data"]}  # fmt: skip
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$")]
 Count = Annotated[int, Meta(ge=1)]
@@ -137,11 +136,11 @@ class Plan(_Spec, frozen=True):
     l2: Penalties = (0.1, 0.01, 0.001)
     validation: Annotated[int, Meta(ge=0)] = 0
     min_test: Count = 20
-    short: Short = "skip"
+    short: Literal["skip", "take"] = "skip"
     selection: Selection = "oracle"
     measures: Annotated[tuple[Measure, ...], Meta(min_length=1)] = ("accuracy",)
     baseline: str | None = None
-    compare: Compare = "methods"
+    compare: Literal["methods", "data"] = "methods"
 
     def __post_init__(self) -> None:
         self._check_different("shots", "seeds", "n_features", "l2", "measures")
@@ -244,10 +243,8 @@ def change_plan(plan: Plan, **changes: Any) -> Plan:
 def load_plan(path: str | Path) -> Plan | Suite:
     """Read and check a plan file (``.toml``)."""
     path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"plan {str(path)!r} is not a file; `pro2 plans` lists the presets that are ready to run")
-    if path.suffix != ".toml":
-        raise ValueError(f"plan {path.name} ends in {path.suffix!r}; expected .toml")
+    if not path.is_file() or path.suffix != ".toml":
+        raise ValueError(f"plan {str(path)!r} is not a .toml file; `pro2 plans` lists the presets")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

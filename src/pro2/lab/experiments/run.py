@@ -27,23 +27,21 @@ from threadpoolctl import threadpool_limits
 import pro2
 from pro2.cluster import available_cores
 from pro2.extras import imported
-from pro2.lab.datasets.shog import make_shog
 from pro2.lab.experiments import methods
 from pro2.lab.experiments.methods import FitKey, fits_of
 from pro2.lab.experiments.plan import Cell, DataSpec, MethodSpec, Plan, Setting, Skip
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.store import FAILURES, STORE, SUMMARY, ResultStore, write_json, write_view
-from pro2.tables.draws import draw
 
 MOST_RUNS = 2_000_000  # larger plans are mistakes more often than not
-HASHED_PACKAGES = ("linalg", "estimators", "lab/baselines", "lab/theory", "lab/experiments")
-HASHED_FUNCTIONS = (draw, make_shog)  # their modules: draws of few labels, generated data
-# modules that cannot change a number: how models, plans and results are kept in files
-_NOT_HASHED = ("pro2.estimators.files", "pro2.lab.experiments.store", "pro2.lab.experiments.plan")
+# what computes: the numerical packages, draws of few labels and generated data
+HASHED = ("linalg/*.py", "estimators/*.py", "lab/baselines/*.py", "lab/theory/*.py", "lab/experiments/*.py",
+          "tables/draws.py", "lab/datasets/shog.py")  # fmt: skip
+# modules in them that cannot change a number: how models, plans and results are kept in files
+_NOT_HASHED = ("estimators/files.py", "lab/experiments/store.py", "lab/experiments/plan.py")
+_CHUNK = 32  # cells claimed together: few enough that a second process finds some left
 Share = Callable[[Any], Any]
 Run = Callable[[Iterable[tuple[Any, ...]]], Iterator["Outcome"]]
-
-_CHUNK = 32  # cells claimed together: few enough that a second process finds some left
 
 
 @dataclass
@@ -144,6 +142,9 @@ def _missing(cells: list[Cell], skips: tuple[Skip, ...], store: ResultStore | No
     return todo, SweepState(n_runs, n_runs - n_missing, len(todo), skips)
 
 
+# ---- from a plan to cells
+
+
 def _expand(
     plan: Plan, data: str | Path, device: str | None = None
 ) -> tuple[list[Cell], dict[str, Problem], tuple[Skip, ...]]:
@@ -209,8 +210,8 @@ def _draws(plan: Plan, measure: str, spec: DataSpec, problem: Problem, method: M
 
 
 def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Setting, ...], list[Skip]]:
-    grid = methods.grid_of(spec)
-    lists = dict(sorted(spec.grid.items()))
+    """The grid of a method on this data, and the numbers of features that are too many for it."""
+    grid, lists = methods.grid_of(spec), dict(sorted(spec.grid.items()))
     points = [tuple(zip(lists, values)) for values in itertools.product(*lists.values())]
     if not grid:
         return tuple(Setting(None, None, point) for point in points), []
@@ -224,7 +225,7 @@ def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Set
     # a learner other than the linear probe has no penalty
     linear = methods.parameters(spec).get("probe") in ("newton", "adamw")
     penalties: tuple[float | None, ...] = (spec.l2 or plan.l2) if linear else (None,)
-    return tuple(Setting(d, l2, point) for d in fitting for l2 in penalties for point in points), skips
+    return tuple(itertools.starmap(Setting, itertools.product(fitting, penalties, points))), skips
 
 
 def _key(cell: Cell, problem: Problem) -> str:
@@ -233,6 +234,10 @@ def _key(cell: Cell, problem: Problem) -> str:
     rows = {"data": problem.digest, "target": problem.target_digest(cell.target)}
     settings = [[s.n_features, s.l2, s.params] for s in cell.settings]
     return _digest({**what, **method, **rows, "params": methods.parameters(cell.method), "settings": settings})
+
+
+def _fit_id(problem: Problem, key: FitKey) -> str:
+    return _digest({"fit": key, "data": problem.digest, "device": problem.device})
 
 
 def _digest(value: Any) -> str:
@@ -244,18 +249,19 @@ def _digest(value: Any) -> str:
 def code_hash() -> str:
     """Sixteen hexadecimal digits; the same for the same source code of the numerical packages."""
     state = hashlib.sha256()
-    for name, path in sorted(hashed_modules().items()):
+    for name, path in sorted(hashed_files().items()):
         state.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()[:16]
 
 
-def hashed_modules() -> dict[str, Path]:
-    """Names and files of the modules that compute: all of the numerical packages, whoever imports them."""
+def hashed_files() -> dict[str, Path]:
+    """The files that compute, by their place in the package: all of the numerical packages, whoever imports them."""
     root = Path(pro2.__file__).parent
-    files = [file for package in HASHED_PACKAGES for file in (root / package).rglob("*.py")]
-    files += [Path(function.__code__.co_filename) for function in HASHED_FUNCTIONS]
-    names = {".".join(("pro2", *file.relative_to(root).with_suffix("").parts)): file for file in files}
-    return {name.removesuffix(".__init__"): file for name, file in names.items() if name not in _NOT_HASHED}
+    names = {file.relative_to(root).as_posix(): file for pattern in HASHED for file in root.glob(pattern)}
+    return {name: file for name, file in names.items() if name not in _NOT_HASHED}
+
+
+# ---- from cells to outcomes
 
 
 class Outcome(NamedTuple):
@@ -311,29 +317,30 @@ def _engine(name: str, address: str | None, n_workers: int | None) -> Iterator[t
         raise ValueError(f"engine {name!r} is not known; expected 'local' or 'ray'")
     if name == "local" and address is not None:
         raise ValueError(f"address {address!r} is only for engine 'ray'; choose that engine or leave the address out")
-    if name == "ray":
-        with _on_ray(address, n_workers) as engine:
-            yield engine
+    if name == "local":
+        with threadpool_limits(1):  # a thread each, so that results do not depend on how many cores there are
+            threads = Parallel(n_workers or available_cores(), backend="threading", return_as="generator_unordered")
+            yield lambda value: value, lambda tasks: threads(delayed(_attempt)(*task) for task in tasks)
         return
-    # each thread computes on one core, so that results do not depend on how many there are
-    with threadpool_limits(1):
-        threads = Parallel(n_workers or available_cores(), backend="threading", return_as="generator_unordered")
-        yield lambda value: value, lambda tasks: threads(delayed(_attempt)(*task) for task in tasks)
+    ray = imported("ray", "engine 'ray' needs Ray: pip install 'pro2[ray]'", "exceptions")
+    owned = not ray.is_initialized()
+    if owned:
+        ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+    try:
+        yield ray.put, _on_ray(ray, n_workers)
+    finally:
+        if owned:
+            ray.shutdown()
 
 
-@contextlib.contextmanager
-def _on_ray(address: str | None, n_workers: int | None) -> Iterator[tuple[Share, Run]]:
+def _on_ray(ray: Any, n_workers: int | None) -> Run:
     """Tasks of one core each on a Ray cluster.
 
     Problems and fits are objects in Ray's store: a node fetches each once and its workers read it in place. A task
     whose node dies runs again elsewhere. (joblib's backend for Ray does neither, nor does it yield results early.)
     """
-    ray = imported("ray", "engine 'ray' needs Ray: pip install 'pro2[ray]'", "exceptions")
-    owned = not ray.is_initialized()
-    if owned:
-        ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
     at_once = 2 * (n_workers or int(ray.cluster_resources().get("CPU", 1)))  # one task waits for each core
-    remote = ray.remote(num_cpus=1, max_retries=-1)(_ray_task)
+    remote = ray.remote(num_cpus=1, max_retries=-1)(threadpool_limits.wrap(limits=1)(_attempt))
 
     def run(tasks: Iterable[tuple[Any, ...]]) -> Iterator[Outcome]:
         running: dict[Any, Any] = {}
@@ -349,20 +356,10 @@ def _on_ray(address: str | None, n_workers: int | None) -> Iterator[tuple[Share,
             except ray.exceptions.RayError as error:
                 yield Outcome(name, None, 0.0, f"{type(error).__name__}: {error}", str(error))
 
-    try:
-        yield ray.put, run
-    finally:
-        if owned:
-            ray.shutdown()
+    return run
 
 
-def _ray_task(*task: Any) -> Outcome:
-    with threadpool_limits(1):
-        return _attempt(*task)
-
-
-def _fit_id(problem: Problem, key: FitKey) -> str:
-    return _digest({"fit": key, "data": problem.digest, "device": problem.device})
+# ---- how the results were made
 
 
 def _write_facts(
