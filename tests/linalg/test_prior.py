@@ -195,3 +195,18 @@ def test_one_class_is_an_error():
 def test_constants_that_make_no_prior_are_an_error(change, found):
     with pytest.raises(ValueError, match=found):
         PriorFamily(**change)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(40, 200), (150, 200), (1000, 200)])
+def test_the_source_head_is_calibrated_on_rows_it_was_not_fitted_to(n: int, dim: int) -> None:
+    """With fewer rows than features, rows of the source lie where the head wants them, and new rows do not."""
+    rng = np.random.default_rng(n)
+    step = rng.normal(size=dim) * 0.15
+    y = np.arange(n + 4000) % 2
+    X = rng.normal(size=(n + 4000, dim)) + np.outer(y, step)
+    prior = prior_of(X[:n], y[:n])
+    scores = prior.scores(prior.rows(X[n:]))[:, 0]
+    sizes = prior.calibrated_size * 2.0 ** np.arange(-4, 5)
+    losses = [np.logaddexp(0, -size * (2 * y[n:] - 1) * (scores[:, 1] - scores[:, 0])).mean() for size in sizes]
+    assert abs(int(np.argmin(losses)) - 4) <= 1
+    assert losses[4] < np.log(2.0)

@@ -257,6 +257,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         check_is_fitted(self, "means_")
         # of the covariance of all rows a part lies between the two values of the label; as equally common classes
         # they would have d d' / 4, and rows that lack the label lie within them
+        weight = self.known_[t] * self.source_moments_.total_weight * self._class_shares(t)
         between = float(self.known_[t] * self.shares_[t] * (1.0 - self.shares_[t]))
         priors = []
         for scale, values, vectors in self._shared():
@@ -264,7 +265,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
             step = mean[1] - mean[0]
             row = math.sqrt(0.25 - between) * step[None]
             second_moments = LowRankCovariance(row, self._family.ridge, values, vectors)
-            priors.append(SourcePrior.of(scale, mean, second_moments, self._family))
+            priors.append(SourcePrior.of(scale, mean, second_moments, self._family, weight))
         return tuple(priors)
 
     def _shared(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

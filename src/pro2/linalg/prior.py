@@ -34,6 +34,7 @@ COVARIANCES = ("ranked", "whitened", "flat")
 NOISE = 4.0  # variance of a label about its score: 1 / (p (1 - p)) at p = 1/2
 SHARPER = 0.1  # ridge of the second head, in units of that of the first
 KRYLOV_STEPS = 4  # from which on the sequence holds a head with that ridge
+LEAST_KEPT = 0.01  # of 1 - h: weights that sum to less than K count no rows
 BREAKDOWN = 1e-8  # rounding grows by what each step of the Krylov sequence takes off; beyond, it decides the direction
 
 
@@ -158,28 +159,34 @@ class SourcePrior:
         M = (mean - mean.mean(axis=0)) / math.sqrt(K)
         if moments.factor is not None:
             R = to_numpy(moments.factor) / math.sqrt(moments.total_weight) / scale
-            return cls.of(scale, mean, LowRankCovariance(np.concatenate([R, M]), family.ridge), family)
+            second_moments: Covariance = LowRankCovariance(np.concatenate([R, M]), family.ridge)
+            return cls.of(scale, mean, second_moments, family, to_numpy(moments.weight))
         C = to_numpy(moments.within_covariance()) / scale[:, None] / scale[None, :]
         C += M.T @ M
-        return cls.of(scale, mean, DenseCovariance(C, family.ridge), family)
+        return cls.of(scale, mean, DenseCovariance(C, family.ridge), family, to_numpy(moments.weight))
 
     @classmethod
-    def of(cls, scale: np.ndarray, mean: np.ndarray, second_moments: Covariance, family: PriorFamily) -> SourcePrior:
-        """From scaled class means (K, D), and second moments about their mean."""
+    def of(
+        cls, scale: np.ndarray, mean: np.ndarray, second_moments: Covariance, family: PriorFamily, weight: np.ndarray
+    ) -> SourcePrior:  # fmt: skip
+        """From scaled class means (K, D), second moments about their mean, and the total weight of each class (K,)."""
         centre = mean.mean(axis=0)
         M = mean - centre
         V = second_moments.solve(M)
         Q = _ranked_directions(M, V, second_moments, min(family.n_ranked, len(centre)))
-        coef, intercept, calibrated_size = _source_head(V, M, second_moments)
+        inverse_traces = second_moments.inverse_traces()
+        # mean of r' B^-1 r over source rows that lie r away from the mean of their class
+        distance2 = max(inverse_traces[0] - float(np.vdot(M, V)) / len(M), 0.0)
+        coef, intercept, calibrated_size = _source_head(V, M, second_moments, distance2, weight)
         heads, moved = [(coef, intercept)], second_moments.product(Q)
         if len(Q) >= KRYLOV_STEPS * (len(M) - 1):
             # the sequence spans heads with other ridges, too
             inner = moved @ Q.T + SHARPER * second_moments.shift * np.eye(len(Q))
-            heads.append(_source_head(np.linalg.solve(inner, Q @ M.T).T @ Q, M, second_moments)[:2])
+            heads.append(_source_head(np.linalg.solve(inner, Q @ M.T).T @ Q, M, second_moments, 0.0, weight)[:2])
         coef, intercept = (np.stack(parts) for parts in zip(*heads))
         along, ranked = ranked_variance(Q, moved, second_moments, family.ranked_share)
         flat = second_moments.trace, second_moments.squares
-        traces = {"ranked": ranked, "whitened": second_moments.inverse_traces(), "flat": flat}
+        traces = {"ranked": ranked, "whitened": inverse_traces, "flat": flat}
         traces = {name: found if found[0] > 0 else (1.0, 1.0) for name, found in traces.items()}
         return cls(family, scale, centre, second_moments, Q, along, traces, coef, intercept, calibrated_size)
 
@@ -316,7 +323,9 @@ def ranked_variance(
     )  # fmt: skip
 
 
-def _source_head(V: np.ndarray, M: np.ndarray, second_moments: Covariance) -> tuple[np.ndarray, np.ndarray, float]:
+def _source_head(
+    V: np.ndarray, M: np.ndarray, second_moments: Covariance, distance2: float, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
     """The head of equally common classes at size one, with the size at which it is calibrated.
 
     Size one is a root mean square margin of unit^2 on source rows. The margin is the score of the true class minus the
@@ -334,21 +343,28 @@ def _source_head(V: np.ndarray, M: np.ndarray, second_moments: Covariance) -> tu
     if not size > 0:
         return 0.0 * V, 0.0 * b, 1.0
     scale = margin_unit(K) ** 2 / size
-    return scale * V, scale * b, _calibrated(noise, at) / scale
+    # A source row r away from the mean of its class has the leverage h = r' B^-1 r / (N - K). Without that row, r moves
+    # its scores by 1 / (1 - h) times as much, and the mean of its class and B no longer lean towards it.
+    keeps = max(1.0 - distance2 / max(float(weight.sum()) - K, 1.0), LEAST_KEPT)
+    pull = distance2 / (keeps * np.maximum(weight - 1.0, 1.0))
+    lost = pull[:, None] * (np.eye(K) - between / K)
+    return scale * V, scale * b, _calibrated(noise / keeps**2, at, lost) / scale
 
 
-def _calibrated(noise: np.ndarray, at: np.ndarray) -> float:
+def _calibrated(noise: np.ndarray, at: np.ndarray, lost: np.ndarray) -> float:
     """What scores must be multiplied by to be calibrated on a Gaussian source.
 
-    `noise` (K, K) is their covariance within classes, `at` (K, K) their mean in each class (rows). Along the difference
-    v of two classes' weights the best logit has scale v'(mean - mean) / v'Sv. Both are summed over pairs of classes,
-    with the overlap exp(-d^2 / 8) of the pair as weight: pairs that are never confused do not matter.
+    `noise` (K, K) is their covariance within classes, `at` (K, K) their mean in each class (rows), `lost` (K, K) what a
+    row that was not fitted to lacks of it. Along the difference v of two classes' weights the best logit has scale
+    v'(mean - mean) / v'Sv. Both are summed over pairs of classes, with the overlap exp(-d^2 / 8) of the pair as weight:
+    pairs that are never confused do not matter.
     """
-    noise, signal = _between_pairs(noise), _between_pairs(at)
+    noise, signal, lost = _between_pairs(noise), _between_pairs(at), np.maximum(_between_pairs(lost), 0.0)
     pairs = noise > 1e-12 * max(float(noise.max()), 0.0)
     if not pairs.any():
         return 1.0
-    noise, signal = noise[pairs], signal[pairs]
+    noise, signal, lost = noise[pairs], signal[pairs], lost[pairs]
+    signal = signal / (1.0 + lost / np.maximum(signal, 1e-300))  # about signal - lost, but a head never turns round
     far = signal**2 / (8.0 * noise)
     overlap = np.exp(far.min() - far)
     return float(overlap @ signal) / float(overlap @ noise)
