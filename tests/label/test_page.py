@@ -302,6 +302,75 @@ def test_a_grid_labels_what_is_on_screen_however_late_answers_come(serve, pictur
         assert not set(dogs) & set(foxes)
 
 
+def tiles(found) -> list[int]:
+    return [int(box.input_value()) for box in found.page.query_selector_all("#tiles input")]
+
+
+def test_more_like_this_labels_what_a_person_selected(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        row, guess = found.row, found.text("#guess b")
+        found.key("m")
+        found.wait("document.querySelector('#tiles input') !== null")
+        alike = [item["row"] for item in page.session.grid("", guess, "doubtful", like=row)["items"]]
+        assert tiles(found) == alike
+        assert found.page.input_value("#grid-class") == guess
+        assert found.text("#grid-like").startswith(f"Like photo-{row:03d}.png")
+        found.page.locator("#tiles label").nth(3).click()
+        assert found.text("#confirm-note") == "1 marked: it stays without a label."
+        found.press("Enter")
+        assert labels(page) == {each: guess for each in alike if each != alike[3]}
+        assert {page.session.store.draw_of(each) for each in labels(page)} == {"selected"}
+        found.wait(f"document.querySelector('#tiles input')?.value === '{alike[3]}'")  # the nearest of what is left
+        assert found.page.locator("#tiles input:checked").count() == 1
+        found.press("u")
+        assert labels(page) == {}
+        found.wait("document.querySelectorAll('#tiles input').length === 24")
+        found.key("a")
+        found.wait("document.querySelectorAll('#tiles input:checked').length === 24")
+        assert found.text("#mark-all span") == "Mark none"
+        found.page.click("#grid-like")
+        found.wait("document.getElementById('grid-note').textContent.includes('predicted to be')")
+        assert found.page.is_hidden("#grid-like")
+
+
+def test_more_like_a_labelled_item_and_like_a_tile(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        row = found.row
+        found.press("3").view("labelled")
+        found.page.click(f".entry[data-row='{row}'] .like")
+        found.wait("document.querySelector('#tiles input') !== null")
+        assert found.page.input_value("#grid-class") == "fox"
+        alike = tiles(found)
+        assert alike == [item["row"] for item in page.session.grid("", "fox", "doubtful", like=row)["items"]]
+        found.key("ArrowRight")
+        found.key("m")
+        found.wait(f"document.getElementById('grid-like').textContent.includes('photo-{alike[0]:03d}')")
+        found.wait(f"document.querySelector('#tiles input')?.value === '{alike[0]}'")  # nothing is more like it
+
+
+def test_a_search_of_all_items_is_a_grid(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url + "#grid")
+        found.key("/")
+        assert found.page.evaluate("document.activeElement.id") == "grid-search"
+        found.page.fill("#grid-search", "camera ==")
+        found.wait("document.querySelectorAll('#tiles input').length === 0")
+        found.wait("document.getElementById('grid-note').textContent.includes('camera ==')")
+        found.page.fill("#grid-search", 'camera == 1 and predicted == "dog"')
+        found.wait("document.getElementById('grid-note').textContent.includes('found')")
+        wanted = page.session.grid("", "cat", "doubtful", 'camera == 1 and predicted == "dog"')["items"]
+        found.wait("document.querySelectorAll('#tiles input').length > 0")
+        assert tiles(found) == [item["row"] for item in wanted]
+        found.page.select_option("#grid-class", "dog")
+        found.wait("document.querySelector('#tiles input')?.ariaLabel.endsWith('not dog')")
+        found.page.click("#confirm")
+        found.settled()
+        assert labels(page) == {item["row"]: "dog" for item in wanted}
+        assert page.session.sample() == []
+
+
 def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture_pool, model, truth, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)
@@ -319,7 +388,7 @@ def test_labelled_items_are_searched_and_corrected_with_one_click(serve, picture
         assert first["doubt"] > 0
         entry = found.page.locator(".entry").first
         assert entry.get_attribute("data-row") == str(first["row"])
-        entry.locator("button").click()
+        entry.locator("button:not(.like)").click()
         found.settled()
         assert labels(page)[first["row"]] == first["alternative"]
         found.key("Escape")

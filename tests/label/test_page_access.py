@@ -64,6 +64,15 @@ def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
         ready(found, view)
         assert violations(found, axe) == [], view
     found.view("one")
+    found.page.click("#more-like")
+    found.page.wait_for_selector("#tiles img")
+    found.page.locator("#tiles label").nth(1).click()
+    assert violations(found, axe) == [], "more like this"
+    found.page.fill("#grid-search", "doubt >")
+    found.page.wait_for_selector("#tiles img", state="detached")
+    assert violations(found, axe) == [], "search"
+    found.page.fill("#grid-search", "")
+    found.view("one")
     for opener in ("open-new", "open-done") if options is PHONE else ("open-keys", "open-new", "open-done"):
         found.page.click(f"#{opener}")
         assert violations(found, axe) == [], opener

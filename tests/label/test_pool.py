@@ -41,7 +41,7 @@ def test_columns_are_described_as_text_and_hidden_ones_are_not():
     assert pool.describe(0) == {
         "row": 0, "name": "r1", "image": False, "text": "a <b>", "columns": [["stars", "1.25"], ["box", "1, 2"]],
     }  # fmt: skip
-    assert "a <b>" in pool.words(0)
+    assert "a <b>" in pool.all_words[0]
 
 
 def test_logits_by_block_are_the_affine_map(pool, model):

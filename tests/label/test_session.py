@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pro2 import EmbeddingTable
 from pro2.label import session as module
 from pro2.label.estimate import Accuracy
 from pro2.label.model import Fitted, refit, start_from
 from pro2.label.pool import Pool
 from pro2.label.session import GRID, LEASE, PER_PERSON, Action, Refused, Session, Settings
-from pro2.label.store import RANDOM, SECOND, SUGGESTED, Event, Store
+from pro2.label.store import RANDOM, SECOND, SELECTED, SUGGESTED, Event, Store
 
 CLASSES = ["cat", "dog", "fox"]
 
@@ -27,7 +28,7 @@ class Idle:
 
     classes = CLASSES
 
-    def adapt(self, X, labels):
+    def adapt(self, X, labels, selected=()):
         return None
 
     def suggest(self, X, n, adapted, X_labeled):
@@ -192,6 +193,46 @@ class TestActions:
         with pytest.raises(Refused, match=message):
             act(session, kind, 1, **rest)
         assert session.store.events() == before
+
+
+class TestSelected:
+    """Labels of rows that somebody looked for."""
+
+    def test_they_are_never_in_the_random_sample(self, make, truth):
+        session = make(random=1.0)
+        free = np.argsort(session.random_rank)[50:60].tolist()  # without them the sample reaches beyond these rows
+        act(session, "label", 1, rows=free, label="dog", selected=True)
+        Person(session, truth).label(70)
+        assert len(session.sample()) == 70
+        assert not set(session.sample()) & set(free)
+        assert {session.store.draw_of(row) for row in free} == {SELECTED}
+
+    def test_one_undo_takes_all_of_them_back(self, reopen):
+        session = reopen()
+        act(session, "label", 1, rows=list(range(20, 30)), label="dog", selected=True)
+        assert len(session.store.labels) == 10
+        act(session, "undo", 2)
+        assert not session.store.labels
+
+    def test_a_corrected_label_still_belongs_to_a_selected_row(self, reopen):
+        session = reopen()
+        act(session, "label", 1, rows=[20], label="dog", selected=True)
+        act(session, "adjudicate", 2, rows=[20], label="cat")
+        assert session.store.labels[20].label == "cat"
+        assert session.store.draw_of(20) == SELECTED
+
+    def test_they_say_nothing_about_class_shares(self, pool, model, truth):
+        """A hundred labels of one class, once asked for and once as they came: only the latter make it common."""
+        start = start_from(model, pool)
+        rows = np.arange(60)
+        extra = np.array([row for row in range(60, 120) if truth[row] == "dog"])
+        X, labels = pool.take(np.concatenate([rows, extra])), [truth[row] for row in [*rows, *extra]]
+        shares = {}
+        for name, selected in (("as they came", ()), ("selected", [False] * 60 + [True] * len(extra))):
+            shares[name] = dict(zip(CLASSES, start.adapt(X, labels, selected).report_.shares))
+        alone = dict(zip(CLASSES, start.adapt(pool.take(rows), labels[:60]).report_.shares))
+        assert shares["selected"] == pytest.approx(alone)
+        assert shares["as they came"]["dog"] > alone["dog"] + 0.05
 
 
 class TestAssignment:
@@ -402,4 +443,48 @@ class TestViews:
         marked = doubtful["items"][1]["row"]
         act(session, "label", 2, label="dog", wrong=[marked])
         assert marked not in rows_of(session.grid("", "dog", "doubtful")["items"])
+
+    def test_the_most_alike_come_first(self, grid, pool, model):
+        """The reference: cosines of scaled and centred rows, written out."""
+        session = grid()
+        assigned = rows_of(session.assigned(""))
+        Z = model.priors_[0].rows(np.asarray(pool.table.embeddings, dtype=np.float64))
+        Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        order = [row for row in np.argsort(-Z @ Z[7], kind="stable").tolist() if row not in assigned]
+        assert rows_of(session.grid("", "dog", "doubtful", like=7)["items"]) == order[:GRID]
+        with pytest.raises(Refused, match="not in the pool"):
+            session.grid("", "dog", "doubtful", like=100_000)
+
+    @pytest.mark.parametrize(
+        ("query", "wanted"),
+        [
+            ("00 PHOTO", lambda row, guess: row < 10 or row == 100),
+            ("camera == 1", lambda row, guess: row % 3 == 1),
+            ('camera in [0, 2] and predicted == "dog"', lambda row, guess: row % 3 != 1 and guess[0] == "dog"),
+            ("doubt > 0.2", lambda row, guess: 1 - guess[1] > 0.2),
+            ("nothing like that", lambda row, guess: False),
+        ],
+    )
+    def test_a_search_is_over_names_columns_predictions_and_doubt(self, grid, pool, query, wanted):
+        session = grid()
+        assigned = rows_of(session.assigned(""))
+        mask = [wanted(row, session.fitted.guess(row)) for row in range(len(pool))]
+        assert session.search(query).tolist() == mask
+        found = session.grid("", "dog", "certain", query)
+        assert found["total"] == sum(mask[row] for row in range(len(pool)) if row not in assigned)
+        assert {mask[row] for row in rows_of(found["items"])} <= {True}
+        doubts = [1 - session.fitted.guess(row)[1] for row in rows_of(found["items"])]
+        assert doubts == sorted(doubts)
+
+    def test_half_a_comparison_finds_nothing_and_says_why(self, grid):
+        found = grid().grid("", "dog", "doubtful", "camra == 1")
+        assert found["items"] == []
+        assert "did you mean 'camera'?" in found["problem"]
+
+    def test_hidden_columns_cannot_be_searched(self, grid, table, model, truth):
+        secret = EmbeddingTable(np.asarray(table.embeddings), table.ids, {"secret": truth})
+        hidden = Pool(secret, hidden=["secret"])
+        session = Session(hidden, start_from(model, hidden), Store(None, hidden.row_of))
+        assert "no column 'secret'" in session.grid("", "dog", "doubtful", 'secret == "dog"')["problem"]
+        close(session)
         assert session.grid("", "wolf", "doubtful") == {"items": [], "total": 0}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pro2.active import suggest_labels
-from pro2.estimators.linear import LinearClassifier
+from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.label.pool import Pool
+from pro2.linalg.labelled import class_shares
 
 FOLDS = 5  # random rows are predicted by models that lack a fifth of the random rows
 QUEUE = 24  # rows chosen ahead
@@ -40,17 +43,38 @@ class Start:
         self.classes = list(self._values if classes is None else classes)
         self._as_text = _renamed(model, self.classes)
 
-    def adapt(self, X: np.ndarray, labels: Sequence[str]) -> LinearClassifier | None:
-        """The classifier after these labels; None if there is neither a label nor a source."""
+    def adapt(
+        self, X: np.ndarray, labels: Sequence[str], selected: Sequence[bool] = ()
+    ) -> LinearClassifier | None:  # fmt: skip
+        """The classifier after these labels; None if there is neither a label nor a source.
+
+        Labels of `selected` rows are left out where the labels say how common classes are.
+        """
         names = sorted(set(labels))
         if not names:
             return self.model.source_head_ if self._values else None
         if set(names) <= set(self._values):
-            return self.model.adapt(X, np.array([self._values[name] for name in labels]))
+            y = np.array([self._values[name] for name in labels])
+            return self.model.adapt(X, y, class_shares=self._shares(self.model, y, selected))
         if len(names) == 1 and not self._values:
             return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
         model = self._as_text if self._values else _renamed(self.model, names[:2])
-        return model.adapt(X, np.array(labels), new_classes="allow")
+        y = np.array(labels)
+        return model.adapt(X, y, class_shares=self._shares(model, y, selected), new_classes="allow")
+
+    def _shares(self, model: ProjectAndProbe, y: np.ndarray, selected: Sequence[bool]) -> dict[Any, float] | None:
+        """Class shares by the labels that were not selected; None if all count."""
+        if not any(selected):
+            return None
+        source = dict(zip(model.classes_.tolist(), model.source_moments_.class_shares().tolist()))
+        source = dict.fromkeys(sorted({*source, *y.tolist()}), 1.0 / len(source)) | source  # new ones: the mean
+        counts = Counter(y[~np.asarray(selected)].tolist())
+        shares = np.array(list(source.values())) / sum(source.values())
+        family = model.priors_[0].family
+        found = class_shares(
+            np.array([float(counts[name]) for name in source]), shares, family.source_shares, model.label_sampling
+        )
+        return dict(zip(source, found.shares.tolist()))
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         """Row numbers of X to label next, the most informative first."""
@@ -73,6 +97,29 @@ def _renamed(model: Any, classes: Sequence[str]) -> Any:
     return same
 
 
+class Neighbours:
+    """How alike rows are: the cosine of scaled and centred rows, with which `adapt` smooths unlabelled rows, too."""
+
+    def __init__(self, pool: Pool, model: ProjectAndProbe) -> None:
+        self._pool, self._unit, self._prior = pool, model.unit_rows_, model.priors_[0]
+
+    def similarity(self, row: int) -> np.ndarray:
+        """Of all rows to one, (n_rows,), in one pass over the embeddings."""
+        x = self._pool.take(np.array([row])).astype(np.float64)
+        z = self._prior.rows(unit_rows(x) if self._unit else x)
+        inner = self._pool.logits(*self._prior.to_input(z, np.zeros(1)), self._unit)[:, 0]
+        return inner / (self._lengths * max(float(np.linalg.norm(z)), 1e-12))
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        lengths = np.empty(len(self._pool), dtype=np.float32)
+        scale, centre = (part.astype(np.float32) for part in (self._prior.scale, self._prior.centre))
+        for X, rows in self._pool.table.iter_batches():
+            X = np.asarray(X, dtype=np.float32)
+            lengths[rows] = np.linalg.norm((unit_rows(X) if self._unit else X) / scale - centre, axis=1)
+        return np.maximum(lengths, 1e-12)
+
+
 @dataclass(frozen=True)
 class Labelled:
     """The labels at one moment, as input of a refit."""
@@ -82,6 +129,7 @@ class Labelled:
     random: Sequence[int]  # the labelled rows that are a random sample of the pool, in random order
     free: np.ndarray  # rows that may be suggested
     assigned: np.ndarray  # rows that will be labelled soon, because somebody has them on screen
+    selected: Sequence[bool] = ()  # whether somebody looked for the row, which says nothing about class shares
 
 
 @dataclass(frozen=True)
@@ -111,7 +159,7 @@ class Fitted:
 
 def refit(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Iterator[Fitted]:
     """Fit these labels and predict; then the same again with the rows to label next."""
-    classifier = start.adapt(pool.take(labelled.rows), labelled.labels)
+    classifier = start.adapt(pool.take(labelled.rows), labelled.labels, labelled.selected)
     fitted = Fitted(queue=before.queue)
     if classifier is not None:
         names = [str(name) for name in classifier.classes_.tolist()]
@@ -153,7 +201,8 @@ def refit_without(pool: Pool, start: Start, labelled: Labelled, classifier: Any,
         return classifier.without(np.flatnonzero(left_out).tolist())
     # no label, or those of one class, are left
     labels = [label for label, out in zip(labelled.labels, left_out) if not out]
-    return start.adapt(pool.take(labelled.rows[~left_out]), labels)
+    selected = [each for each, out in zip(labelled.selected, left_out) if not out]
+    return start.adapt(pool.take(labelled.rows[~left_out]), labels, selected)
 
 
 def _next_rows(pool: Pool, start: Start, labelled: Labelled, fitted: Fitted) -> list[int]:

@@ -77,13 +77,18 @@ class Pool:
     @cached_property
     def visible(self) -> list[str]:
         """Names of the columns that are shown."""
-        left_out = {self.text, "path", *self.hidden}
-        return [name for name in self.table.columns if name not in left_out][:MAX_COLUMNS]
+        return [name for name in self.shown if name not in (self.text, "path")][:MAX_COLUMNS]
 
-    def words(self, row: int) -> str:
-        """What a search looks through."""
-        text = "" if self.text is None else str(self.table.column(self.text)[row])
-        return f"{without_folder(self.ids[row])} {text}".casefold()
+    @cached_property
+    def shown(self) -> list[str]:
+        """Names of the columns that may be searched."""
+        return [name for name in self.table.columns if name not in self.hidden]
+
+    @cached_property
+    def all_words(self) -> list[str]:
+        """What a search looks through, for each row."""
+        texts = [""] * len(self) if self.text is None else self.table.column(self.text)
+        return [f"{without_folder(name)} {text}".casefold() for name, text in zip(self.ids, texts)]
 
     def logits(self, coef: np.ndarray, intercept: np.ndarray, unit: bool = False) -> np.ndarray:
         """(n, K') of an affine map on all rows, block by block: the pool may be larger than memory."""

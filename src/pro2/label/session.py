@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import threading
 import time
 from collections import Counter
@@ -16,9 +17,11 @@ import msgspec
 import numpy as np
 
 from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, basis, growth
-from pro2.label.model import Fitted, Labelled, Prediction, Refitter, Start, refit
+from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, refit
 from pro2.label.pool import Pool
-from pro2.label.store import RANDOM, SECOND, SUGGESTED, Event, JournalError, Store
+from pro2.label.store import RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
+from pro2.tables import TableError
+from pro2.tables.where import parse
 
 PER_PERSON = 3  # assigned rows: the one on screen and two that are loading
 LEASE = 900.0  # seconds after which an assigned row may go to somebody else
@@ -40,6 +43,7 @@ class Action(msgspec.Struct, frozen=True):
     """What the page sends. An action whose key was received before changes nothing.
 
     `wrong` are rows of a grid that are not what it shows: they are assigned to the person, to come up one by one.
+    `selected` rows are some that the person looked for: they say nothing about how common or how difficult a class is.
     """
 
     kind: Literal["label", "adjudicate", "skip", "class", "undo"]
@@ -47,6 +51,7 @@ class Action(msgspec.Struct, frozen=True):
     rows: Rows = []
     label: str = ""
     wrong: Rows = []
+    selected: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,9 @@ class Session:
             raise Refused("These rows are not in the pool.")
         label, ids = None if kind == "skip" else action.label, self.pool.ids
         events = [self._assignment(annotator, row, SUGGESTED, key) for row in dict.fromkeys(action.wrong)]
+        draw = {"draw": SELECTED} if action.selected else {}
         for row in dict.fromkeys(action.rows):
-            events.append(Event(kind, annotator, ids[row], label, {"mark": self.pool.mark(row)}, key))
+            events.append(Event(kind, annotator, ids[row], label, {"mark": self.pool.mark(row), **draw}, key))
         return events, []
 
     def _new_class(self, name: str) -> str:
@@ -183,6 +189,11 @@ class Session:
         key = self.settings.seed.to_bytes(8, "big")
         digests = (hashlib.blake2b(name.encode(), key=key, digest_size=8).digest() for name in self.pool.ids)
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """Which rows are alike."""
+        return Neighbours(self.pool, self.start.model)
 
     def assigned(self, annotator: str) -> list[dict[str, Any]]:
         """The items that this person is to answer, filled up."""
@@ -257,6 +268,7 @@ class Session:
             self.sample(),
             np.flatnonzero(self._free()),
             np.array(sorted(assigned), dtype=np.intp),
+            [answer.draw == SELECTED for answer in self.store.labels.values()],
         )
 
     # how good it is
@@ -265,13 +277,14 @@ class Session:
         """Labelled rows that are a random sample of the whole pool, in random order.
 
         Rows drawn at random, and all others up to the highest rank of those that have a label anyway: without the
-        latter the sample would lack what suggestions find hard and what a grid shows to be easy.
+        latter the sample would lack what suggestions find hard and what a grid shows to be easy. Rows that somebody
+        looked for are never among them.
         """
-        labels, drawn = self.store.labels, self.store.drawn
-        at_random = [row for row, first in drawn.items() if first.draw == RANDOM and row in labels]
+        labels = self.store.labels
+        rows = np.array([row for row in labels if self.store.draw_of(row) != SELECTED], dtype=np.intp)
+        at_random = [row for row in rows.tolist() if self.store.draw_of(row) == RANDOM]
         if not at_random:
             return []
-        rows = np.fromiter(labels, dtype=np.intp)
         rows = rows[self.random_rank[rows] <= self.random_rank[at_random].max()]
         return rows[np.argsort(self.random_rank[rows])].tolist()
 
@@ -341,22 +354,55 @@ class Session:
 
     # the other two views
 
-    def grid(self, annotator: str, label: str, order: str) -> dict[str, Any]:
-        """Unlabelled items predicted to be of one class, the least or the most certain first.
+    def grid(
+        self, annotator: str, label: str, order: str, query: str = "", like: int | None = None
+    ) -> dict[str, Any]:  # fmt: skip
+        """Unlabelled items: those most like an item, those that a search finds, or those predicted to be of one class.
 
-        Assigned items are left out, as they come up one by one. Several people have a part of the pool each, so that no
-        two of them look at the same grid.
+        The latter two come with the least or the most certain first. Assigned items are left out, as they come up one
+        by one. Several people have a part of the pool each, so that no two of them look at the same grid.
         """
+        # before the lock: a pass over all embeddings
+        if like is not None and like >= len(self.pool):
+            raise Refused("This row is not in the pool.")
+        similarity = None if like is None else self.neighbours.similarity(like)
         with self.lock:
-            if label not in self.fitted.names:
-                return {"items": [], "total": 0}
             rest, people = self.unlabelled(), self.settings.annotators
             rest = rest[rest % len(people) == people.index(annotator)]
             rest = rest[~np.isin(rest, [row for rows in self.store.assigned.values() for row in rows])]
-            rows = rest[self.fitted.top[rest] == self.fitted.names.index(label)]
-            probability = self.fitted.probability[rows]
-            rows = rows[np.argsort(-probability if order == "certain" else probability, kind="stable")]
-            return {"items": [self.item(int(row)) for row in rows[:GRID]], "total": len(rows)}
+            if similarity is not None:
+                score = -similarity
+            elif query.strip():
+                try:
+                    rest = rest[self.search(query)[rest]]
+                except TableError as error:  # half a comparison, as it is typed, is no mistake
+                    return {"items": [], "total": 0, "problem": str(error).removeprefix("where: ")}
+                score = self._doubt() if order == "certain" else -self._doubt()
+            elif label in self.fitted.names:
+                rest = rest[self.fitted.top[rest] == self.fitted.names.index(label)]
+                score = self._doubt() if order == "certain" else -self._doubt()
+            else:
+                rest, score = rest[:0], np.empty(len(self.pool))
+            rows = rest[np.argsort(score[rest], kind="stable")[:GRID]]
+            return {"items": [self.item(int(row)) for row in rows], "total": len(rest)}
+
+    def search(self, query: str) -> np.ndarray:
+        """Mask of the rows whose name or text has all words of a query, or that satisfy a comparison.
+
+        A comparison, such as `site == "B" and doubt > 0.5`, is over columns of the table, `predicted` and `doubt`.
+        """
+        if not re.search(r"[=<>]|\bin *\[", query):
+            words = query.casefold().split()
+            return np.array([all(word in text for word in words) for text in self.pool.all_words], dtype=bool)
+        table, names = self.pool.table, np.array([*self.fitted.names, ""])
+        top = self.fitted.top if self.fitted.names else np.full(len(table), -1)
+        made: dict[str, Callable[[], np.ndarray]] = {"predicted": lambda: names[top], "doubt": self._doubt}
+        mask = parse(query, [*made, "id", *self.pool.shown])
+        return np.asarray(mask(lambda name: made[name]() if name in made else table.column(name)))
+
+    def _doubt(self) -> np.ndarray:
+        """How probable it is that the prediction for a row is wrong, (n_rows,)."""
+        return 1.0 - np.asarray(self.fitted.probability) if self.fitted.names else np.ones(len(self.pool))
 
     def listing(self, query: str, offset: int) -> dict[str, Any]:
         """Labelled items: those that people disagree on, those where the model disagrees, then the newest."""
@@ -365,7 +411,7 @@ class Session:
             rows = [
                 row
                 for row, answer in labels.items()
-                if words in str(answer.label).casefold() or words in self.pool.words(row)
+                if words in str(answer.label).casefold() or words in self.pool.all_words[row]
             ]
             alternatives = [self._alternative(row) for row in rows]
             order = sorted(range(len(rows)), key=lambda i: (-alternatives[i][1], -i))

@@ -13,13 +13,14 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pro2.label.pool import Pool
 
 RANDOM, SUGGESTED, SECOND = "random", "suggested", "second"  # why a row was assigned to somebody
+SELECTED = "selected"  # and that nobody was asked: a person looked for it
 VERSION = 3
 _APPLICATION = 0x70726F32  # "pro2": tells our files from other SQLite files
 
@@ -46,7 +47,8 @@ CREATE TEMP VIEW actions AS -- what people did and have not undone
 SELECT * FROM events WHERE kind IN ('label', 'adjudicate', 'skip', 'class') AND NOT undone;
 
 CREATE TEMP VIEW answers AS -- each person's last answer for a row, and the last adjudication; a skip has no label
-SELECT id, kind = 'adjudicate' AS final, annotator, label, time, max(seq) AS seq FROM actions WHERE id IS NOT NULL
+SELECT id, kind = 'adjudicate' AS final, annotator, label, time, json_extract(info, '$.draw') AS draw, max(seq) AS seq
+FROM actions WHERE id IS NOT NULL
 GROUP BY id, kind = 'adjudicate', CASE kind WHEN 'adjudicate' THEN '' ELSE annotator END;
 
 CREATE TEMP VIEW assigned AS -- rows whose last event for a person is an assignment; undo brings one back to its place
@@ -102,12 +104,13 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Answer:
-    """A label or, without one, a skip; `final` overrules all others."""
+    """A label or, without one, a skip; `final` overrules all others, `draw` is "selected" if the row was looked for."""
 
     final: int
     annotator: str
     label: str | None
     time: float
+    draw: str | None
 
 
 class Store:
@@ -220,7 +223,7 @@ class Store:
                 state.pop(self._row_of.get(name, -1), None)
         which = ("" if ids is None else f"WHERE id IN ({', '.join('?' * len(ids))}) ") + "ORDER BY seq"
         answers: dict[int, list[Answer]] = {}
-        for row, *answer in self._rows(f"SELECT id, final, annotator, label, time FROM answers {which}", ids):
+        for row, *answer in self._rows(f"SELECT id, final, annotator, label, time, draw FROM answers {which}", ids):
             answers.setdefault(row, []).append(Answer(*answer))
         for row, given in answers.items():
             self._decide(row, given)
@@ -243,13 +246,20 @@ class Store:
         if votes:
             self.annotations[row] = {each.annotator: str(each.label) for each in votes}
         if final:
-            self.adjudicated[row], self.labels[row] = None, final[0]
-        elif votes:
+            self.adjudicated[row] = None
+        if final or votes:
             # `Counter` keeps the order of the first vote among equals
-            (winner, _), *_ = Counter(each.label for each in votes).most_common(1)
-            self.labels[row] = next(each for each in votes if each.label == winner)
+            (label, _), *_ = Counter(each.label for each in final or votes).most_common(1)
+            winner = next(each for each in final or votes if each.label == label)
+            # a label that is corrected later belongs to a row that somebody looked for all the same
+            self.labels[row] = replace(winner, draw=next((each.draw for each in answers if each.draw), None))
         else:
             self.skipped[row] = None
+
+    def draw_of(self, row: int) -> str:
+        """Why a row was labelled; what a grid of one class showed counts as suggested."""
+        assigned = self.drawn.get(row)
+        return self.labels[row].draw or (assigned.draw if assigned else SUGGESTED)
 
     def classes(self) -> list[str]:
         """Classes that people made or used, in the order in which they came up."""

@@ -31,6 +31,7 @@ from pro2.label.store import JournalError
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY = 1 << 16  # bytes of a request; an action is far smaller
+MAX_QUERY = 1000  # characters of a search
 POLL = 20.0  # seconds that a request for newer figures waits
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("", "0.0.0.0", "::")
@@ -114,14 +115,13 @@ class _Api:
 
     def grid(self, request: Request) -> Response:
         query = request.query_params
-        label, order = query.get("label", ""), query.get("order", "doubtful")
-        return JSONResponse(self._session.grid(self._annotator(request), label, order))
+        label, order, words = query.get("label", ""), query.get("order", "doubtful"), query.get("q", "")[:MAX_QUERY]
+        like = _number(query["like"]) if query.get("like") else None
+        return JSONResponse(self._session.grid(self._annotator(request), label, order, words, like))
 
     def labelled(self, request: Request) -> Response:
-        query, offset = request.query_params.get("q", "")[:200], request.query_params.get("offset", "0")
-        if not offset.isdecimal() or len(offset) > 9:
-            raise Refused("This page of the list does not exist.")
-        return JSONResponse(self._session.listing(query, int(offset)))
+        query, offset = request.query_params.get("q", "")[:MAX_QUERY], request.query_params.get("offset", "0")
+        return JSONResponse(self._session.listing(query, _number(offset)))
 
     def image(self, request: Request) -> Response:
         row, size = request.path_params["row"], request.query_params.get("size", "")
@@ -135,6 +135,12 @@ class _Api:
             return JSONResponse(self._done())
         except ValueError as error:
             raise Refused(f"Nothing was written: {error}.") from error
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise Refused("This is not the number of a row.")
+    return int(text)
 
 
 class Access:

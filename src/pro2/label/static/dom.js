@@ -44,6 +44,11 @@ export function picture(row, size, description, onBroken) {
   return image;
 }
 
+/** Show the items that are most like one, to be labelled with a class. */
+export function moreLike(item, label) {
+  dispatchEvent(new CustomEvent("more-like", { detail: { item, label } }));
+}
+
 /** A small picture of an item in a list, or what stands in for it. */
 export function thumbnail(item, className, broken) {
   const image = picture(item.row, 320, "", () => image.replaceWith(broken));

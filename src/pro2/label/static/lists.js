@@ -1,20 +1,32 @@
 // The two views of many items: a grid of one predicted class, and everything labelled.
 
 import { ask } from "./api.js";
-import { $, count, h, percent, thumbnail } from "./dom.js";
+import { $, count, h, moreLike, percent, setText, thumbnail } from "./dom.js";
 
-/** Items predicted to be of one class: mark those that are not, confirm the rest with one key. */
+/** Items predicted to be of one class, found by a search, or most like one item: mark those that are not of the class,
+ *  label the rest with one key. */
 export class Grid {
   constructor(outbox, about) {
     this.outbox = outbox;
     this.items = [];
-    this.label = ""; // of the items on screen; the class that is chosen may still be loading
+    this.asked = {}; // what the items on screen answer; what is chosen may still be loading
+    this.like = null; // the item that others are to be like
+    this.marks = new Set(); // rows that are not of the class
     this.requests = 0;
     this.setClasses(about.classes);
     $("grid-class").onchange = () => this.load();
     $("grid-order").onchange = () => this.load();
+    $("grid-search").oninput = () => { this.like = null; this.load(); };
+    $("grid-like").onclick = () => { this.like = null; this.load(); };
     $("confirm").onclick = () => this.confirm();
+    $("mark-all").onclick = () => this.markAll();
     $("tiles").onchange = () => this.describe();
+  }
+
+  showLike(item, label) {
+    this.like = item;
+    $("grid-search").value = "";
+    if (label) $("grid-class").value = label;
   }
 
   setClasses(classes) {
@@ -26,24 +38,49 @@ export class Grid {
   }
 
   async load() {
-    const number = ++this.requests, label = $("grid-class").value;
-    const answer = await ask("grid", { label, order: $("grid-order").value }).catch(() => null);
+    const number = ++this.requests, q = $("grid-search").value.trim(), like = this.like;
+    const asked = { label: $("grid-class").value, q, like: like ? like.row : "" };
+    this.showToolbar();
+    const answer = await ask("grid", { ...asked, order: $("grid-order").value }).catch(() => null);
     if (answer === null || number !== this.requests) return; // a newer request is on its way
-    const marked = new Set(label === this.label ? this.marked() : []); // a grid that is loaded again keeps its marks
-    this.label = label;
+    // a grid that is loaded again keeps its marks
+    if (JSON.stringify(asked) !== JSON.stringify(this.asked)) this.marks.clear();
+    else if (this.items.length) this.marks = new Set(this.marked());
+    this.asked = asked;
     this.items = this.outbox.unanswered(answer.items);
-    $("grid-note").textContent = this.items.length
-      ? `${count(answer.total, "unlabelled item")} predicted to be ${label}. Mark the ones that are not.`
-      : `No unlabelled item is predicted to be ${label}.`;
-    $("tiles").replaceChildren(...this.items.map((item) => h("li", {}, this.tile(item, marked.has(item.row)))));
+    setText($("grid-note"), answer.problem ?? this.note(answer.total, like));
+    $("tiles").replaceChildren(...this.items.map((item) => h("li", {}, this.tile(item))));
     this.describe();
   }
 
-  tile(item, checked) {
-    const about = { "aria-label": `${item.name}: not ${this.label}` };
-    const box = h("input", { type: "checkbox", value: item.row, checked, ...about });
-    const wrong = h("span", { className: "wrong", "aria-hidden": "true" }, `not ${this.label}`);
-    const probability = item.probability === null ? null : h("span", { className: "sure" }, percent(item.probability));
+  /** Whether the person chose the items: not by the prediction, so they tell nothing about its accuracy. */
+  get selected() { return this.asked.q !== "" || this.asked.like !== ""; }
+
+  showToolbar() {
+    const looking = this.like !== null || $("grid-search").value.trim() !== "";
+    setText($("grid-means"), looking ? "Label them as" : "Items predicted to be");
+    $("grid-sorted").hidden = this.like !== null;
+    $("grid-like").hidden = this.like === null;
+    if (this.like) $("grid-like").replaceChildren(h("span", {}, `Like ${this.like.name}`), h("span", {}, "✕"));
+    $("grid-like").ariaLabel = `Stop showing items like ${this.like?.name}`;
+  }
+
+  note(total, like) {
+    const { label } = this.asked;
+    if (!this.items.length) return this.selected ? "Nothing found." : `No unlabelled item is predicted to be ${label}.`;
+    const not = `Mark the ones that are not ${label}.`;
+    if (like) return `${count(this.items.length, "item")}, the most alike first. ${not}`;
+    if (this.selected) return `${count(total, "unlabelled item")} found. ${not}`;
+    return `${count(total, "unlabelled item")} predicted to be ${label}. Mark the ones that are not.`;
+  }
+
+  tile(item) {
+    const { label } = this.asked, checked = this.marks.has(item.row);
+    const box = h("input", { type: "checkbox", value: item.row, checked, "aria-label": `${item.name}: not ${label}` });
+    const wrong = h("span", { className: "wrong", "aria-hidden": "true" }, `not ${label}`);
+    const sure = item.probability === null ? "" : percent(item.probability);
+    const guess = this.selected && item.guess ? `${item.guess} ${sure}` : sure;
+    const probability = guess ? h("span", { className: "sure" }, guess) : null;
     const short = (text) => h("span", { className: "short" }, text);
     const text = item.text ?? (item.columns.map(([, value]) => value).join(", ") || item.name);
     const content = item.image ? thumbnail(item, "", short("This image cannot be shown")) : short(text.slice(0, 400));
@@ -58,16 +95,27 @@ export class Grid {
     const wrong = this.marked().length;
     const right = this.items.length - wrong;
     $("confirm-bar").hidden = !this.items.length;
-    $("confirm-text").textContent = right ? `Confirm ${right} as ${this.label}` : "Label one by one";
-    const them = wrong === 1 ? "it comes" : "they come";
-    $("confirm-note").textContent = wrong ? `${wrong} marked: ${them} next, one by one.` : "None marked.";
+    const none = this.selected ? "None to label" : "Label one by one";
+    $("confirm-text").textContent = right ? `Confirm ${right} as ${this.asked.label}` : none;
+    const one = wrong === 1, comes = one ? "it comes next" : "they come next, one by one";
+    const what = this.selected ? `${one ? "it stays" : "they stay"} without a label` : comes;
+    $("mark-all").firstElementChild.textContent = right ? "Mark all" : "Mark none";
+    $("confirm-note").textContent = wrong ? `${wrong} marked: ${what}.` : "None marked.";
+  }
+
+  markAll() {
+    const boxes = this.boxes(), checked = boxes.some((box) => !box.checked);
+    for (const box of boxes) box.checked = checked;
+    this.describe();
   }
 
   confirm() {
     if (!this.items.length) return;
-    const wrong = this.marked();
-    const rows = this.items.map((item) => item.row).filter((row) => !wrong.includes(row));
-    this.outbox.put({ kind: "label", label: this.label, rows, wrong });
+    const marked = this.marked(), selected = this.selected;
+    const rows = this.items.map((item) => item.row).filter((row) => !marked.includes(row));
+    if (selected && !rows.length) return;
+    this.outbox.put({ kind: "label", label: this.asked.label, rows, wrong: selected ? [] : marked, selected });
+    this.marks = new Set(selected ? marked : []); // what was found again is still not of the class
     this.items = [];
     $("tiles").replaceChildren();
     this.describe();
@@ -82,8 +130,12 @@ export class Grid {
   }
 
   key(key) {
+    const focused = this.items.find((item) => String(item.row) === document.activeElement.value);
     if (key === "Enter") this.confirm();
     else if (key.startsWith("Arrow")) this.move(key);
+    else if (key === "a") this.markAll();
+    else if (key === "/") $("grid-search").focus();
+    else if (key === "m" && focused) moreLike(focused, this.asked.label);
     else return false;
     return true;
   }
@@ -165,7 +217,9 @@ export class LabelledList {
     const options = this.classes.map((name) => h("option", { value: name, selected: name === item.label }, name));
     if (item.label === undefined) options.unshift(h("option", { value: "", selected: true }, "label it …"));
     const onchange = (event) => this.adjudicate(item, event.target.value);
-    return [...buttons, h("select", { "aria-label": `Label of ${item.name}`, onchange }, ...options)];
+    const onclick = () => moreLike(item, item.label);
+    const like = h("button", { type: "button", className: "like", onclick }, "More like this");
+    return [...buttons, like, h("select", { "aria-label": `Label of ${item.name}`, onchange }, ...options)];
   }
 
   adjudicate(item, label) {

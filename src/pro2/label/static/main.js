@@ -24,6 +24,11 @@ async function open() {
   }
   addEventListener("hashchange", showView);
   addEventListener("keydown", press);
+  addEventListener("more-like", ({ detail }) => {
+    page.views.grid.showLike(detail.item, detail.label);
+    if (page.view === "grid") page.views.grid.load();
+    else location.hash = "#grid";
+  });
   connectDialogs();
   showView();
   showStatus("saved", "All saved");

@@ -1,11 +1,11 @@
 // One item at a time. The next ones are loaded and decoded before they are needed.
 
 import { ask } from "./api.js";
-import { $, count, h, percent, picture, setText } from "./dom.js";
+import { $, count, h, moreLike, percent, picture, setText } from "./dom.js";
 
 const ENLARGE = 8; // times its own size, at most: a tiny picture on a whole screen shows nothing but its pixels
 const MANY = 20; // from this many classes on a letter starts the search instead: nobody remembers so many keys
-const LETTERS = [..."abcdefghijklmopqrtvwxyz"]; // without those of skip, undo and new class
+const LETTERS = [..."abcdefghijklopqrtvwxyz"]; // without those of skip, undo, more like this and new class
 
 /** Keys of each class, in the order of the classes: a digit for the first nine, a letter of its name if one is free.
  *  A class that is added later never changes the keys of those before it. Classes that are digits have themselves. */
@@ -33,6 +33,7 @@ export class OneByOne {
     $("accept").onclick = () => this.accept();
     $("skip").onclick = () => this.skip();
     $("undo").onclick = () => this.undo();
+    $("more-like").onclick = () => this.shown && moreLike(this.shown, this.shown.guess);
     $("find-class").oninput = () => this.filter();
     $("find-class").onkeydown = (event) => this.findKey(event);
     this.take(about.assigned);
@@ -142,7 +143,7 @@ export class OneByOne {
       button.toggleAttribute("data-guess", button.dataset.name === item?.guess);
       button.disabled = item === null;
     }
-    for (const id of ["skip", "open-new"]) $(id).disabled = item === null;
+    for (const id of ["skip", "more-like", "open-new"]) $(id).disabled = item === null;
     $("accept").disabled = !item?.guess;
     if (!item?.guess) {
       setText(line, item ? "No prediction yet: choose a class." : "");
@@ -195,6 +196,7 @@ export class OneByOne {
   key(key) {
     if (key === "Enter") this.accept();
     else if (key === "s") this.skip();
+    else if (key === "m") $("more-like").click();
     else if (this.byKey.has(key)) this.label(this.byKey.get(key));
     else if (key === "/" || (this.classes.length > MANY && /^[a-z]$/.test(key))) this.startFind(key);
     else return false;
