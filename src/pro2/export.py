@@ -17,7 +17,7 @@ import numpy as np
 
 from pro2.atomic import atomic_write
 from pro2.estimators.files import FormatError, pack, parse_json, read_metadata, unpack
-from pro2.extras import imported
+from pro2.extras import imported, one_line
 from pro2.linalg.arrays import to_numpy
 
 FORMATS = ("onnx", "safetensors", "torch")
@@ -193,7 +193,7 @@ def _load_onnx(path: Path) -> Any:
     try:
         return onnx.load(str(path))
     except Exception as error:  # protobuf's own classes, which differ between its versions
-        raise ValueError(f"{path} is not a readable ONNX file ({' '.join(str(error).split())[:200]})") from error
+        raise ValueError(f"{path} is not a readable ONNX file ({one_line(error)})") from error
 
 
 def _onnx_bytes(classifier: Any, backbone: Path | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Packages that only an extra brings: imported on first use, so that `import pro2` stays light."""
+"""Packages that only an extra brings: imported on first use, so that `import pro2` stays light; and their errors."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def imported(package: str, otherwise: str, *parts: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(otherwise) from error
+
+
+def one_line(error: BaseException, length: int = 200) -> str:
+    """What went wrong, on one line, without the pages of context that some libraries add."""
+    return " ".join(str(error).split())[:length] or type(error).__name__

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pro2.extras import imported
+from pro2.extras import imported, one_line
 
 FILE, CARD = "model.safetensors", "README.md"
 _INSTALL = "the hub needs huggingface_hub; run: pip install 'pro2[hub]'"
@@ -86,10 +86,9 @@ def from_pretrained(
     try:
         path = client.hf_hub_download(repo_id=str(source), filename=FILE, revision=revision)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise OSError(
-            f"{source} is neither a folder nor a model on the hub that can be reached from here ({reason}); give a "
-            f"folder that holds {FILE}, or owner/name"
+            f"{source} is neither a folder nor a model on the hub that can be reached from here ({one_line(error)}); "
+            f"give a folder that holds {FILE}, or owner/name"
         ) from error
     return load(path)
 

@@ -157,14 +157,22 @@ def test_images_skipped_for_their_size_are_embedded_with_a_larger_limit(work: Ca
     assert (done.n_rows, done.skipped) == (20, {})
 
 
-@pytest.mark.parametrize("name", ["t.txt", "t", "folder.arrow", "pipe.arrow"])
+@pytest.mark.parametrize("name", ["t.txt", "images", "folder.arrow", "pipe.arrow"])
 def test_what_cannot_be_written_is_refused_before_the_work(work: Callable[[int], Work], name: str) -> None:
     w = work(2)
     (w.home / "folder.arrow").mkdir()
     os.mkfifo(w.home / "pipe.arrow")
-    with pytest.raises((ValueError, OSError), match=r"cannot write .*suffix|never replaced"):
+    with pytest.raises((ValueError, OSError), match=r"cannot write .*suffix|never replaced|not of a table"):
         w.run(name, force=True)
     assert not list(w.home.glob("*.parts"))
+
+
+def test_without_a_suffix_the_table_is_a_folder_of_parts(work: Callable[[int], Work]) -> None:
+    w = work(9)
+    whole, folder = (EmbeddingTable.open(w.run(out).path) for out in ("t.arrow", "t"))
+    np.testing.assert_array_equal(folder.embeddings, whole.embeddings)
+    assert folder.ids.tolist() == whole.ids.tolist()
+    assert w.run("t").was_complete
 
 
 def test_skipped_images_are_listed_and_all_others_are_right(work: Callable[[int], Work]) -> None:

@@ -28,8 +28,7 @@ from pro2.embed.engines import Batching, Engine, Shard, embed_shards
 from pro2.embed.images import MAX_PIXELS
 from pro2.embed.sources import Rows
 from pro2.embed.spec import Backbone, check_choice
-from pro2.tables.csv_files import MAX_NUMBERS
-from pro2.tables.embeddings import WRITERS, EmbeddingTable
+from pro2.tables.embeddings import EmbeddingTable, check_format
 
 Progress = Callable[[int, int], object]
 _SHARD_BATCHES = 8
@@ -108,7 +107,7 @@ def extract(
     complete = run.completed(force)
     if complete and not run.folder.exists():
         return complete
-    with _exclusive(run.folder), _disk_full_explained(run.folder):
+    with _working_in(run.folder):
         for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed while it saved
             stale.unlink(missing_ok=True)
         # Another process may have finished before this one got the lock.
@@ -119,14 +118,8 @@ def extract(
 
 def check_out(path: Path, numbers: int = 0) -> None:
     """Refuse an output that could not be written at the end, before the work begins."""
-    if path.suffix.lower() == ".csv" and numbers > MAX_NUMBERS:
-        raise ValueError(
-            f"cannot write {path}: {numbers:,} numbers are more than the {MAX_NUMBERS:,} that a .csv file may hold; "
-            "choose .arrow or .parquet"
-        )
-    if path.suffix.lower() not in WRITERS:
-        raise ValueError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {', '.join(sorted(WRITERS))}")
-    if path.exists():
+    check_format(path, numbers)
+    if path.suffix and path.exists():
         check_target(path, force=True)
 
 
@@ -227,8 +220,8 @@ def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
 
 
 @contextlib.contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of unfinished work; it ends with its process, even with one that is killed."""
+def _working_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of unfinished work, which ends with its process; a full disk is explained."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
@@ -237,12 +230,6 @@ def _exclusive(folder: Path) -> Iterator[None]:
         raise ValueError(
             f"another process is writing {folder}; wait until it has finished, or stop it and run again"
         ) from None
-
-
-@contextlib.contextmanager
-def _disk_full_explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
         if error.errno not in FULL:
             raise

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pro2.embed.spec import Image, Preprocessing, RowError, one_line
+from pro2.embed.spec import Image, Preprocessing, RowError
+from pro2.extras import one_line
 
 # Formats that Pillow decodes by itself; EPS, PDF and others start external programs or are not pixels.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "AVIF", "JPEG2000", "MPO", "ICO", "TGA", "PCX", "DIB")
@@ -72,7 +73,7 @@ def decode(content: bytes, max_pixels: int = MAX_PIXELS) -> Image:
     except UnidentifiedImageError as error:
         raise ImageError("not an image of a known format") from error
     except Exception as error:  # decoders raise many kinds of errors for a damaged file
-        raise ImageError(f"it cannot be decoded ({one_line(error) or type(error).__name__})") from error
+        raise ImageError(f"it cannot be decoded ({one_line(error)})") from error
 
 
 def _to_rgb(image: Image) -> Image:

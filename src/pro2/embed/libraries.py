@@ -19,8 +19,8 @@ import torch
 from pro2.embed.images import ImageError
 from pro2.embed.pytorch import TorchBackbone, WithPixels, choose_device, state_digest, width_of
 from pro2.embed.registry import TextBackbone
-from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer, one_line
-from pro2.extras import imported
+from pro2.embed.spec import Image, Name, Preprocessing, Spec, choose_layer
+from pro2.extras import imported, one_line
 
 # A processor resizes the whole image before it crops: 1 x 20000 pixels would become 3 GB.
 _MAX_ASPECT_RATIO = 100

@@ -18,7 +18,8 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from pro2.embed.pytorch import TorchBackbone, WithPixels, cache_folder
-from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest, one_line
+from pro2.embed.spec import Name, Preprocessing, Spec, choose_layer, file_digest
+from pro2.extras import one_line
 
 State = dict[str, torch.Tensor]
 

@@ -22,8 +22,8 @@ import torch
 
 from pro2.atomic import atomic_write
 from pro2.embed.images import crop_square
-from pro2.embed.spec import Image, Preprocessing, Spec, check_choice, one_line
-from pro2.extras import imported
+from pro2.embed.spec import Image, Preprocessing, Spec, check_choice
+from pro2.extras import imported, one_line
 
 log = logging.getLogger(__name__)
 TOLERANCE = 1e-3  # between ONNX Runtime and PyTorch, relative to the largest feature of a row

@@ -131,11 +131,6 @@ def check_choice(argument: str, value: str, *choices: str) -> None:
         raise ValueError(f"{argument}={value!r} is not known; choose one of {', '.join(choices)}")
 
 
-def one_line(error: Exception, length: int = 200) -> str:
-    """Return the message of an error on one line of at most `length` characters."""
-    return " ".join(str(error).split())[:length]
-
-
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, prefixed with the algorithm."""
     with path.open("rb") as stream:

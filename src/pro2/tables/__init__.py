@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from pro2.extras import one_line
+
 FREE = 1 << 30  # bytes that any array may take, however small its file
 EXPANSION = 64  # beyond that, at most this many times the size of the file it is packed in
 
@@ -41,14 +43,9 @@ def reading(origin: object) -> Iterator[None]:
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and "://" in str(origin):
-            reason = f"{origin} cannot be read ({first_line(error)})"
+            reason = f"{origin} cannot be read ({one_line(error)})"
             raise TableError(f"{reason}; check that its store can be reached, or restore it from a copy") from error
-        raise damaged(origin, first_line(error)) from error
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong, without the pages of context that some libraries add."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise damaged(origin, one_line(error)) from error
 
 
 def check_size(origin: object, size: int, name: str, declared: int) -> None:

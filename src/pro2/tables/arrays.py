@@ -86,30 +86,27 @@ def _attributes(entries: dict[str, Entry]) -> dict[str, Entry]:
     return found
 
 
-# ---- text and missing values in our own files: `name#offsets` and `name#utf8` for text, `name#missing` for a mask
-
-
 def _joined(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """One entry per column, in their order."""
-    joined: dict[str, Entry] = {}
+    """Columns of our own files: `name#offsets` and `name#utf8` are one of text, `name#missing` marks what it lacks."""
+    joined = {}
     for key, entry in entries.items():
-        name, mark, part = key.rpartition("#")
-        if mark and part == "offsets":
+        name = key.removesuffix("#offsets")
+        if key.endswith(("#utf8", "#missing")):
+            continue
+        column = entry
+        if name != key:
             load = partial(_text, entry, entries[f"{name}#utf8"])
-            joined[name] = Entry((math.prod(entry.shape) - 1,), np.dtype(object), load)
-        elif not mark or part not in ("utf8", "missing"):
-            joined[key] = entry
-    for key, entry in entries.items():
-        if key.endswith("#missing"):
-            column = joined[key.removesuffix("#missing")]
-            joined[key.removesuffix("#missing")] = column._replace(load=partial(_with_nulls, column, entry))
+            column = Entry((entry.shape[0] - 1,), np.dtype(object), load)
+        if (missing := entries.get(f"{name}#missing")) is not None:
+            column = column._replace(load=partial(_with_nulls, column, missing))
+        joined[name] = column
     return joined
 
 
 def _text(offsets: Entry, utf8: Entry) -> pa.Array:
     starts = np.ascontiguousarray(offsets.load(), dtype=np.int64)
-    buffers = [None, pa.py_buffer(starts), pa.py_buffer(np.ascontiguousarray(utf8.load(), dtype=np.uint8))]
-    text = pa.Array.from_buffers(pa.large_string(), len(starts) - 1, buffers)
+    content = pa.py_buffer(np.ascontiguousarray(utf8.load(), dtype=np.uint8))
+    text = pa.LargeStringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), content)
     text.validate(full=True)
     return text
 

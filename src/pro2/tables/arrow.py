@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pro2.tables import TableError, damaged, first_line, reading
+from pro2.extras import one_line
+from pro2.tables import TableError, damaged, reading
 from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, filled, objects, read_only, to_json
 
 BATCH = 8192  # rows of a pass over the embedding
@@ -125,7 +126,7 @@ def to_arrow(name: str, values: Any, n_rows: int) -> pa.Array:
         if kind_of(column.type) == "other":
             raise TypeError(f"its type is {column.type}")
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-        problem = f"cannot be stored as {array.dtype} ({first_line(error)})"
+        problem = f"cannot be stored as {array.dtype} ({one_line(error)})"
         present = [(row, item) for row, item in enumerate(array.tolist()) if str(item) not in _MISSING]
         odd = next(((row, item) for row, item in present if type(item) is not type(present[0][1])), None)
         if odd is not None:
@@ -278,7 +279,7 @@ class Source:
                     rows = [row for row, text in enumerate(texts) if text == repeated]
                     of = np.searchsorted(np.cumsum([part.n_rows for part in self.parts]), rows, side="right")
                     origin = " and ".join(dict.fromkeys(self.parts[i].origin for i in of.tolist()))
-                check_unique(objects(texts), origin)
+                check_unique(texts, origin)
             return ids
 
     def check_ids(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import count, takewhile
 from typing import Any
@@ -61,16 +62,14 @@ def row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     return index
 
 
-def check_unique(ids: np.ndarray, origin: str) -> None:
+def check_unique(ids: Iterable[str], origin: str) -> None:
     """Ids name rows: two rows with the same name cannot be distinguished."""
-    if len(set(ids.tolist())) == len(ids):
-        return
-    unique, counts = np.unique(ids, return_counts=True)
-    repeated = unique[counts > 1]
-    raise TableError(
-        f"{origin} repeats {len(repeated)} id(s), e.g. {str(repeated[0])!r} {counts.max()} times; "
-        "ids must be unique: give each row its own in a column called id, or drop the repeated rows"
-    )
+    repeated = {name: n for name, n in Counter(ids).items() if n > 1}
+    if repeated:
+        raise TableError(
+            f"{origin} repeats {len(repeated)} id(s), e.g. {str(min(repeated))!r} {max(repeated.values())} times; "
+            "ids must be unique: give each row its own in a column called id, or drop the repeated rows"
+        )
 
 
 # ---- missing values and labels

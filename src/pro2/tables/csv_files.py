@@ -1,7 +1,7 @@
 """CSV files: tables with one column per dimension, and labels in files of their own.
 
 A cell is read as a number only if that number, written again, gives the same characters: `1.10`, `007` and codes of
-twenty digits stay text. A table of more than ten million numbers is not written.
+twenty digits stay text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pro2.tables.arrow import Source
     from pro2.tables.embeddings import EmbeddingTable
 
-MAX_NUMBERS = 10**7
 _LONGEST_ROW = 1 << 24  # bytes
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 # What a spreadsheet takes for a formula. A quote before it makes it text; one that has a quote already gets another, so
@@ -240,11 +239,6 @@ def write_columns(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = Tr
 
 def write_table(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True) -> None:
     """Write ids, columns and one column per dimension; a CSV file has no place for provenance and digest."""
-    if table.n_rows * table.width > MAX_NUMBERS:
-        raise TableError(
-            f"{table.n_rows} rows of width {table.width} are more than the {MAX_NUMBERS:,} numbers that are written "
-            "as CSV; save as .arrow or .parquet"
-        )
     columns = _cell_columns(table)
     names = [*columns, *dimension_names(table.width, list(columns))]
     rows = zip(zip(*columns.values()), table.embeddings.astype(np.float64))

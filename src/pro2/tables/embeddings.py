@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SUFFIXES = {".arrow", ".feather", ".parquet", ".npz", ".npy", ".safetensors", ".csv", ".tsv"}
 WRITERS = SUFFIXES - {".safetensors", ".tsv"}
 BATCH = 8192
+MAX_NUMBERS = 10**7  # that are written as CSV
 PART_ROWS = 1 << 16  # of each file of a folder that is written
 
 
@@ -390,12 +391,9 @@ class EmbeddingTable:
         from pro2.tables import arrays, arrow, csv_files, sources
 
         path = Path(path)
-        suffix = path.suffix.lower()
+        suffix = check_format(path, self.n_rows * self.width)
         if suffix == "":
             return atomic_folder(path, self._save_parts, force)
-        if suffix not in WRITERS:
-            expected = ", ".join(sorted(WRITERS))
-            raise TableError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {expected}, or a folder")
         if suffix == ".csv":
             return atomic_write(path, partial(csv_files.write_table, self, spreadsheet=spreadsheet), force)
         if suffix == ".npy":  # the columns first: a .npy file that is there then always has its CSV file
@@ -413,6 +411,27 @@ class EmbeddingTable:
             part = self.take(range(start, min(start + PART_ROWS, self.n_rows)))
             part._provenance = self._provenance
             part.save(folder / f"part-{i:05d}.arrow")
+
+
+def check_format(path: Path, numbers: int) -> str:
+    """The suffix of a table that can be written, in lower case; `numbers` is the size of its embedding.
+
+    A folder is replaced only where it holds nothing but the files of a table.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in WRITERS | {""}:
+        expected = ", ".join(sorted(WRITERS))
+        raise TableError(f"cannot write {path}: suffix {path.suffix!r}; expected one of {expected}, or a folder")
+    if suffix == ".csv" and numbers > MAX_NUMBERS:
+        raise TableError(
+            f"cannot write {path}: {numbers:,} numbers are more than the {MAX_NUMBERS:,} that a .csv file may hold; "
+            "save as .arrow or .parquet"
+        )
+    if suffix == "" and path.is_dir():
+        others = sorted(each.name for each in path.iterdir() if not each.match("part-*.arrow"))
+        if others:
+            raise FileExistsError(f"{path} holds {others[0]}, which is not of a table; give another folder")
+    return suffix
 
 
 class _Columns(Mapping[str, np.ndarray]):

@@ -25,8 +25,8 @@ import pyarrow.dataset
 import pyarrow.fs
 import pyarrow.parquet
 
-from pro2.extras import imported
-from pro2.tables import TableError, check_size, damaged, first_line, reading
+from pro2.extras import imported, one_line
+from pro2.tables import TableError, check_size, damaged, reading
 from pro2.tables.arrays import read_npy, read_npz, read_safetensors
 from pro2.tables.arrow import META, Source, is_list, kind_of, to_arrow
 from pro2.tables.columns import to_json
@@ -297,7 +297,7 @@ def read_object(data: Any, embedding: str | None) -> Source:
         try:
             table = pa.table(data).combine_chunks()
         except (ValueError, TypeError) as error:  # Arrow's own errors are both
-            raise TableError(f"{origin} cannot be converted to Arrow: {first_line(error)}") from error
+            raise TableError(f"{origin} cannot be converted to Arrow: {one_line(error)}") from error
         return Source.of(table, origin).choose(embedding)
 
 
