@@ -4,7 +4,7 @@
 
 DATA holds waterbirds.npz, collages.npz, celeba10k.npz and living_tiny.npz. A cell is a target and a number of labels
 per class; supports are balanced draws, accuracy is on all other rows of the target. `--rows` keeps every draw as JSON
-and goes on from there; `--out` writes the tables as a Markdown page.
+and goes on from there; `--out` writes the tables as a Markdown page, and a figure with its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from harness import Page, Row, mean_and_error
 from rivals import ALL_TITLES, create_method
 from tasks import SHARED, label_counts, shared
-from unseen_tasks import DEFAULT, accuracy_page, shortfall_page
+from unseen_tasks import DEFAULT, TITLES_OF_DATA, accuracy_page, shortfall_page
+
+COLOURS = ("#0072B2", "#7F7F7F", "#56B4E9", "#009E73", "#E69F00", "#CC79A7")  # Okabe & Ito (2008), and grey
 
 
 def of_report(adapted: Any) -> Row:
@@ -109,6 +111,37 @@ def curve_page(rows: list[Row]) -> Page:
     return "Learning curve: predicted and measured accuracy at four times the labels", head, body
 
 
+def draw_figure(rows: list[Row], path: Path) -> None:
+    """Accuracy against labels per class with standard errors over draws, a panel for each data set.
+
+    A data set whose targets have different numbers of labels comes in parts: the one with most of them is shown.
+    """
+    from matplotlib.figure import Figure
+
+    panels: dict[str, list[Row]] = {}
+    for own in comparable(rows).values():
+        shown = panels.setdefault(harness.family(own[0]), own)
+        if len({r["shots"] for r in own}) > len({r["shots"] for r in shown}):
+            panels[harness.family(own[0])] = own
+    figure = Figure(figsize=(2.9 * len(panels), 3.3), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (data, own) in zip(axes, panels.items()):
+        shots = sorted({r["shots"] for r in own})
+        for colour, method in zip(COLOURS, DEFAULT):
+            points = [mean_and_error([r for r in own if r["shots"] == n], method) for n in shots]
+            means, errors = zip(*points)
+            axis.errorbar(shots, means, errors, label=ALL_TITLES[method], color=colour, marker="o", ms=4, capsize=2,
+                          zorder=3 if method == "pro2" else 2)  # fmt: skip
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(shots, [str(n) for n in shots], minor=False)
+        axis.minorticks_off()
+        axis.set(title=TITLES_OF_DATA.get(data, data), xlabel="labels per class")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy (%)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(DEFAULT), frameon=False)
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -131,6 +164,7 @@ def main() -> None:
         tasks = "" if asked.tasks == list(SHARED) else f" --tasks {' '.join(asked.tasks)}"
         command = f"python benchmarks/adapt_cells.py DATA --seeds {asked.seeds}{tasks}"
         harness.write_page(asked.out, pages, command, "Adaptation without tuning, cell by cell")
+        draw_figure(rows, asked.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ _TEMPLATE = """---
 
 # {{ title }}
 
-A `{{ type }}` made with [pro2](https://pypi.org/project/pro2/). It takes embeddings of width {{ width }}.
+A `{{ type }}` made with pro2, which implements [Project and Probe](https://arxiv.org/abs/2302.05441).
+It takes embeddings of width {{ width }}.
 
 ```python
 from pro2.hub import from_pretrained

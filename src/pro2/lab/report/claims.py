@@ -146,7 +146,7 @@ def _absent(results: Results) -> Iterator[Part]:
     """Data that the plan asks for and this machine has not."""
     for spec in results.plan.data:
         if spec.name not in results.data:
-            yield Part(spec.name, "not tested here: no table of it", None)
+            yield Part(spec.name, "not tested here: its embeddings are not available", None)
 
 
 def points(value: float, error: float) -> str:
@@ -418,14 +418,15 @@ CLAIMS = (
         f"More features than theirs would be another comparison. {_TWO}", ahead_of_teney,
     ),
     Claim(
-        "The directions of Teney et al. become dissimilar as the weight of their penalty grows.", "its definition", "",
+        "The directions of Teney et al. become dissimilar as the weight of their penalty grows.",
+        "the baseline's defining property (Teney et al., 2022)", "",
         "The last part holds if the smallest mean |cos| is at most half of that without the penalty.",
         "Without the property it is built for it would be no rival; a random start changes far less than half.",
         similarity_falls,
     ),
     Claim(
         "Pro2 is best or tied for best with many classes and 1, 2 or 5 labels of each.", "table of Living17 and FMoW",
-        "multiclass", f"{_BEST} in every cell, among projections that held-out labels chose as well.",
+        "multiclass", f"{_BEST} in every cell, against other projections whose settings held-out labels chose.",
         f"The table marks the best and what is tied with it. {_TWO}",
         partial(best_or_tied, methods=("pro2",), others=("random", "linear-probe"), by=("target", "shots")),
     ),
@@ -464,7 +465,7 @@ CLAIMS = (
     ),
     Claim(
         "Pro2 improves with better backbones.", "using various pretrained backbones", "backbones",
-        "Nothing is judged: three networks within 3 points of ImageNet accuracy, on one data set, test nothing.",
+        "Nothing is judged: three networks within 3 points of ImageNet accuracy, on one data set, are no test of it.",
         "The paper has five, from ResNet-18 to CLIP.", better_backbones,
         ("ResNet-18, ResNet-50-SWaV, CLIP-ViT-B/16 and CLIP-ViT-L/16",), "not tested here",
     ),
@@ -475,9 +476,10 @@ CLAIMS = (
     ),
     Claim(
         "About 30,000 runs take no more than 24 hours on four processors.", "computational efficiency", "timing",
-        "The paper's procedure holds if 30,000 runs at the rate measured here take at most 96 processor hours.",
-        "24 hours on four processors are 96. The paper's procedure (AdamW for basis and probe) is timed on the part of "
-        "its grid that the plan lists, and extrapolated by the number of runs.", run_time,
+        "The part holds if 30,000 runs of the paper's procedure, at the rate measured here, take at most 96 processor "
+        "hours.",
+        "24 hours on four processors are 96 processor hours. The paper's procedure (AdamW for basis and probe) is "
+        "timed on the part of its grid that the plan lists, and extrapolated by the number of runs.", run_time,
     ),
     Claim(
         "With d = 1 Pro2 is the linear discriminant under shifted Gaussians.", "Corollary on the LDA solution", "shog",
@@ -506,8 +508,8 @@ CLAIMS = (
         "Theorem on information in projected input", "",
         "Parts hold if they have all information that any have, if the sum over single directions is within 1 nat of "
         "it, and if no other orthonormal rows have a larger sum, as the proof argues.",
-        "On Gaussians these are exact numbers. A label carries at most log 2 = 0.69 nats, so O(1) allows any rows: "
-        "the first part is the one that says something.", information_is_kept,
+        "On Gaussians these numbers are exact. A label carries at most log 2 = 0.69 nats, so that any rows are within "
+        "O(1): the first part is the informative one.", information_is_kept,
     ),
     Claim(
         "Entropies of projections and of mixtures are bounded as the theorem needs.", "two lemmas on entropy", "",

@@ -109,3 +109,9 @@ def chart(
     box = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "middle": (TOP + BOTTOM) / 2}
     module: Any = template().make_module({"macros_only": True})
     return Markup(module.chart(title, label, list(zip(xs, ticks)), grid, drawn, box))
+
+
+def legend(names: Sequence[str]) -> Markup:
+    """Names with their colours, for the charts of the documentation."""
+    module: Any = template().make_module({"macros_only": True})
+    return Markup(module.legend(list(zip(COLOURS, names))))
