@@ -157,16 +157,6 @@ def test_diagnose_equals_the_library() -> None:
     assert Path("d.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_export_gives_the_same_labels_and_probabilities() -> None:
-    ort = pytest.importorskip("onnxruntime")
-    assert run_json("export adapted --format onnx -o head.onnx --force")["opset"] == 18
-    X, adapted = table("rest").embeddings[:50], pro2.load("adapted")
-    session = ort.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
-    proba, label = session.run(["probabilities", "label"], {"embedding": X})
-    np.testing.assert_allclose(proba, adapted.predict_proba(X), rtol=0, atol=1e-5)
-    assert label.tolist() == adapted.predict(X).tolist()
-
-
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 classes in 300 groups."""

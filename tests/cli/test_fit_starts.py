@@ -54,12 +54,19 @@ def test_moments_of_two_sites_are_the_whole_source(folder: Path) -> None:
     assert pro2.load("merged").provenance["source"] == BACKBONE
 
 
-def test_sites_with_different_backbones_are_not_one_source(folder: Path) -> None:
+def test_moments_and_layers_that_do_not_fit_together_are_refused(folder: Path) -> None:
     whole = table(0)
     SourceMoments.from_arrays(whole.embeddings, whole.column("y")).save("c.moments", provenance={"backbone": "other"})
-    assert "another backbone" in refused("fit", "--moments", "a.moments", "c.moments", "-o", "m")
     SourceMoments.from_arrays(whole.embeddings[:, :5], whole.column("y")).save("d.moments")
-    assert "not one embedding" in refused("fit", "--moments", "a.moments", "d.moments", "-o", "m")
+    save_file({"weight": np.ones((2, 5), "f4")}, "narrow")
+    save_file({"a.weight": np.ones((2, 8), "f4"), "b.weight": np.ones((2, 8), "f4")}, "two")
+    for line, message in {
+        "--moments a.moments c.moments": "another backbone",
+        "--moments a.moments d.moments": "not one embedding",
+        "--head narrow --unlabeled pool.arrow --classes a,b": "coef has shape (2, 5), 2 classes",
+        "--head two --unlabeled pool.arrow --classes a,b": "2 matrices called weight",
+    }.items():
+        assert message in refused(f"fit {line} -o m")
 
 
 @pytest.mark.parametrize("scale", ["auto", "unit"])
@@ -98,18 +105,10 @@ def test_a_head_and_unlabelled_rows(folder: Path, kind: str) -> None:
     assert pro2.load("adapted").score(table(1).embeddings, table(1).column("y")) > 0.7
 
 
-def test_a_layer_of_another_width_or_without_one_matrix(folder: Path) -> None:
-    save_file({"weight": np.ones((2, 5), "f4")}, "narrow")
-    save_file({"a.weight": np.ones((2, 8), "f4"), "b.weight": np.ones((2, 8), "f4")}, "two")
-    common = ["--unlabeled", "pool.arrow", "--classes", "a,b", "-o", "m"]
-    assert "coef has shape (2, 5), 2 classes and embeddings of width 8" in refused("fit", "--head", "narrow", *common)
-    assert "2 matrices called weight" in refused("fit", "--head", "two", *common)
-
-
 def test_names_and_unlabelled_rows_alone(folder: Path) -> None:
-    found = run_json("fit", "--unlabeled", "pool.arrow", "--classes", "cat, dog,fox", "-o", "m")
+    found = run_json("fit --unlabeled pool.arrow --classes 'cat, dog,fox' -o m")
     assert (found["source_kind"], found["classes"]) == ("unlabelled rows", ["cat", "dog", "fox"])
-    assert run_json("inspect", "m")["source_kind"] == "240 unlabelled rows"
+    assert run_json("inspect m")["source_kind"] == "240 unlabelled rows"
 
 
 def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pro2.cli.main import app
 from pro2.cli.options import complete_backbones, complete_datasets, complete_plans
+from tests.cli.commands import run
 
 ROOT = typer.main.get_command(app)
 PRODUCT = [name for name in ROOT.commands if not getattr(ROOT.commands[name], "rich_help_panel", None)]
@@ -80,6 +81,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_completion_proposes_names_by_their_beginning() -> None:
     assert complete_backbones("mini") == ["minilm"]
+    assert {"efficientnet-lite0", "clip-vit-l14", "resnet50-swav"} <= set(run("embed --list").split())
     assert {"waterbirds"} <= set(complete_datasets("w"))
     assert "main" in complete_plans("")
     assert complete_plans("no such plan") == []

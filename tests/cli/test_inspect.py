@@ -63,12 +63,6 @@ def test_thousands_of_columns_do_not_flood_a_terminal(tmp_path: Path) -> None:
     assert list(run_json("inspect", tmp_path / "t.arrow")["columns"]) == list(columns)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "plan.json", "predictions.csv"])
-def test_other_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("id,prediction\na,1\n")
-    assert name in refused("inspect", tmp_path / name)
-
-
 def test_every_kind_of_file_is_named(files: Path) -> None:
     model, X, y = pro2.load("model"), np.eye(6, dtype=np.float32)[np.arange(60) % 6], np.arange(60) % 2
     pro2.SourceMoments.from_arrays(X, y).save("moments")

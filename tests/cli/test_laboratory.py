@@ -75,19 +75,12 @@ def test_json_lines_are_for_machines(folder: Path) -> None:
     assert estimate["n_missing"] == 36 - 9
 
 
-def test_a_preset_on_one_s_own_table(folder: Path) -> None:
-    output = run("sweep", "dimension", "--table", folder / "t.npz", "--source", "part == 0", "--pool", "part == 1",
+def test_a_preset_on_one_s_own_table_called_anything(folder: Path) -> None:
+    table = (folder / "t.npz").rename(folder / "Größe (neu) 1.npz")
+    output = run("sweep", "dimension", "--table", table, "--source", "part == 0", "--pool", "part == 1",
                   "--group", "place", "--out", folder / "out", "--seeds", 2, "--shots", "2", "--quiet")  # fmt: skip
     # d = 1 and 4 of six feature counts fit a table of width 4; 2 methods, 3 penalties, 2 seeds, 3 targets
     assert "72 runs in" in output
-
-
-def test_a_table_may_be_called_anything(folder: Path) -> None:
-    odd = folder / "Größe (neu) 1.npz"
-    (folder / "t.npz").rename(odd)
-    output = run("sweep", "dimension", "--table", odd, "--source", "part == 0", "--pool", "part == 1", "--group",
-                  "place", "--out", folder / "out", "--seeds", 1, "--shots", "2", "--quiet")  # fmt: skip
-    assert "36 runs in" in output
 
 
 def test_a_suite_runs_each_plan_into_a_folder_of_its_own(folder: Path) -> None:
@@ -100,12 +93,6 @@ def test_a_suite_runs_each_plan_into_a_folder_of_its_own(folder: Path) -> None:
     assert (folder / "out" / "tiny" / "results.parquet").is_file()
     assert (folder / "out" / "other" / "results.parquet").is_file()
     assert json.loads((folder / "out" / "suite.json").read_text())["plans"] == ["tiny", "other"]
-
-
-def test_plans_are_listed_and_shown() -> None:
-    listing = run("plans")
-    assert all(name in listing for name in list_presets())
-    assert run("plans", "show", "shog") == preset_text("shog")
 
 
 @pytest.mark.parametrize(
@@ -144,12 +131,13 @@ def test_five_ways_are_compared_by_the_few_labels_alone(tmp_path: Path) -> None:
     assert "Averaged Pro2" in Path(page).read_text(encoding="utf-8")
 
 
-def test_plans_as_json() -> None:
-    yours = run_json("plans")["yours"]
-    assert yours["data"] == "yours.arrow"
-    assert "averaged Pro2" in yours["description"]
+def test_plans_are_listed_and_shown() -> None:
+    listing = run("plans")
+    assert all(name in listing for name in list_presets())
+    assert run("plans show shog") == preset_text("shog")
+    assert run_json("plans")["yours"]["data"] == "yours.arrow"
     shown = run_json("plans show yours")
-    assert shown["file"] == run("plans show yours")
+    assert shown["file"] == preset_text("yours")
     assert {"averaged", "linear-probe"} <= {method["name"] for method in shown["plan"]["methods"]}
     assert "main" in run_json("plans show claims")["plan"]["plans"]
 
