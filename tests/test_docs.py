@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pydoc
 import re
 import shlex
 from collections.abc import Iterator
@@ -97,6 +98,17 @@ def test_the_help_of_a_command_speaks_of_options_that_it_has() -> None:
         words = " ".join(getattr(option, "help", None) or "" for option in command.params)
         named = re.findall(r"--[a-z][a-z-]+", re.sub(r"`[^`]*`", "", words))  # another command's are quoted
         assert set(named) <= known, f"{command.name} has no {sorted(set(named) - known)}"
+
+
+def test_names_on_the_page_of_the_api_exist() -> None:
+    text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
+    module, absent = "", []
+    for kind, name in re.findall(r"^(\.\. currentmodule::|  ) ([A-Za-z_][\w.]*)$", text, re.MULTILINE):
+        module = name if kind.strip() else module
+        if not kind.strip() and pydoc.locate(f"{module}.{name}") is None:
+            absent.append(f"{module}.{name}")
+    assert absent == []
+    assert pydoc.locate("pro2.estimators.no_such_name") is None
 
 
 def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:

@@ -116,6 +116,17 @@ def test_forged_files_are_refused(tmp_path: Path, change: Any) -> None:
         pro2.load(path)
 
 
+def test_half_precision_in_a_model_of_several_labels_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 3)), rng.integers(0, 2, (40, 2))
+    path = pro2.MultiLabelProjectAndProbe().fit(X, Y).save(tmp_path / "m")
+    pro2.load(path)
+    name = "source_moments_.scatter"
+    rewrite(path, lambda d, t: t.update({name: t[name].astype(np.float16)}))
+    with pytest.raises(ValueError, match=r"is damaged \(scatter is not an array of float32"):
+        pro2.load(path)
+
+
 def test_an_edited_file_does_not_match_its_digest(tmp_path: Path) -> None:
     path = copied(tmp_path)
     rewrite(path, lambda d, t: d["provenance"]["source"].update(backbone="better"), reseal=False)
