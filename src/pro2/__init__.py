@@ -1,4 +1,4 @@
-"""Adapt a pre-trained model to a new domain with a handful of labels.
+"""Adapt a pre-trained model to a new domain with a few labels.
 
     model   = pro2.ProjectAndProbe().fit(X_source, y_source)   # project with source
     adapted = model.adapt(X_target, y_target)                  # probe with target

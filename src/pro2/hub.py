@@ -100,7 +100,7 @@ def model_card(estimator: Any, name: str = "model") -> str:
     kind = next((word for word in ("labels", "classes") if hasattr(estimator, f"{word}_")), "")
     use = "predict(X, target=...)" if hasattr(estimator, "targets_") else "predict(X)"
     if hasattr(estimator, "adapt"):
-        use = "adapt(X_target, y_target)  # embeddings and a handful of labels"
+        use = "adapt(X_target, y_target)  # embeddings and a few labels"
     provenance = []
     for part, values in sorted(estimator.provenance.items()):
         pairs = values.items() if isinstance(values, dict) else [("", values)]

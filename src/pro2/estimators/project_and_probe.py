@@ -51,16 +51,16 @@ ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
 
 
 class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
-    """Adapt to a shifted target with a handful of labels (after Chen et al., "Project and Probe", ICLR 2024).
+    """Adapt to a shifted target with a few labels (after Chen et al., "Project and Probe", ICLR 2024).
 
     `fit` learns ranked orthonormal features and a source head from a large labelled source; `adapt` fits a linear
     classifier to the few labels of a target and returns it as one affine map on raw embeddings.
 
-    By default that is averaged Pro2: an average over a small family of Gaussian priors, with or without the source head
-    as their mean, whose variance falls along the ranked features or is whitened by the source. Each is fitted in closed
-    form and weighed by its exact leave-one-out likelihood. The paper's own method, a probe on the first d features, is
-    `n_features=d, l2=...`; a number for one of them lets leave-one-out choose the other, and ``n_features="loo",
-    l2="loo"`` lets it choose both.
+    By default it is averaged Pro2: an average over a small family of Gaussian priors, whose mean is the source head or
+    zero, and whose variance falls with the rank of a feature, is whitened by the source, or is flat. Each member is
+    fitted in closed form and weighted by its exact leave-one-out likelihood. The paper's Pro2, a probe on the first d
+    features, is `n_features=d, l2=...`. With a number for one of them, leave-one-out chooses the other, and with
+    ``n_features="loo", l2="loo"`` it chooses both.
 
     Parameters
     ----------
@@ -81,16 +81,16 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     priors : PriorFamily, optional
         The constants of averaged Pro2.
     label_sampling : {"auto", "by_class", "random", "suggested"}
-        How target labels are drawn: so many of each class, or at random, which tells how common classes are, or
-        chosen by `suggest_labels`, which tells neither that nor how accurate the result is. "auto" goes by how equal
-        counts are.
+        How the target's labels were drawn: a number of each class; at random, so that they show how common classes
+        are; or by `suggest_labels`, so that they show neither class shares nor accuracy. "auto" decides by how equal
+        the counts are.
 
     Attributes
     ----------
     projection_ : Projection
         The ranked features of the paper's probe.
     priors_ : tuple of SourcePrior
-        What averaged Pro2 knows of the source, one for each scale.
+        What averaged Pro2 learned from the source, one for each scale.
     source_head_ : LinearClassifier
         Linear discriminant of the source in the original space: what `predict` uses before any adaptation.
     source_moments_ : SourceMoments
@@ -298,7 +298,7 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         Parameters
         ----------
         X_target : array (M, D), data frame or `EmbeddingTable`
-            The handful of labelled target rows.
+            The labelled target rows; a few are enough.
         y_target : array (M,), or the name of a column of a table
             Rows whose label is missing (None, NaN) are taken as unlabelled. Classes of the source that are missing here
             keep a small probability.
@@ -339,7 +339,8 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: its scores are smoothed over a graph of nearest neighbours.
 
-        Without labels nothing says whether neighbours share a label; see docs/results/unlabeled.md for where it helps.
+        Without labels nothing shows whether neighbours belong to the same class, so it helps on some targets and harms
+        on others: see docs/results/unlabeled.md.
         """
         check_fitted(self, "source_kind_")
         U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))

@@ -68,7 +68,7 @@ def fit_curve(n: np.ndarray, error: np.ndarray, rows: np.ndarray) -> LearningCur
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What the labelled rows say about an adapted classifier, each row judged by a model that has not seen its label.
+    """Estimates from the labelled rows about an adapted classifier; each row is predicted by a fit without it.
 
     Attributes
     ----------
@@ -83,25 +83,24 @@ class AdaptationReport:
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
-        Mean log-loss of the left-out probabilities.
+        Mean log-loss of the held-out probabilities.
     confidence : float
-        Mean probability that the left-out answers claimed for themselves; above the accuracy means too sure.
+        Mean probability of the held-out predictions; above the accuracy, the classifier is overconfident.
     source_accuracy : float
         Of the source head on the same rows, weighted in the same way; NaN without a source head.
     agreement : float
-        Share of the labelled rows on which source head and adapted classifier give the same answer.
+        Share of the labelled rows for which source head and adapted classifier predict the same class.
     classes, counts, shares : lists
         Labels, labelled rows, and assumed share in the target of each class.
     confusion : array (K, K)
-        Labelled rows by class (rows) and left-out answer (columns).
+        Labelled rows by class (rows) and held-out prediction (columns).
     surprising : array
-        Numbers of the labelled rows, those first whose label surprises most: mistakes of the classifier, or of the
-        label.
+        Numbers of the labelled rows, the least probable label first: errors of the classifier or of the labels.
     effective_features : float
         Of the ranked features: how many share the weight of the classifier (participation ratio of squared weights).
         NaN for the paper's probe.
     temperature : float
-        What the logits were multiplied by, so that left-out probabilities are calibrated.
+        What the logits were multiplied by, so that held-out probabilities are calibrated.
     mean_shift, mean_shift_by_chance : float, (float, float)
         Squared distance of the target's mean from the source's in standard errors, averaged over features, and its
         range in 95 of 100 draws from the source.
