@@ -54,7 +54,7 @@ def test_the_head_is_the_exact_posterior_and_no_other_is_better(shog):
 
 
 def test_kl_is_zero_in_distribution_grows_with_the_shift_and_agrees_with_monte_carlo(shog):
-    assert shog.kl("id") == pytest.approx(0.0, abs=1e-10)
+    assert 0 <= shog.kl("id") < 1e-10  # the bound refuses a negative one
     assert 1 < shog.kl("near") < shog.kl("far") / 3
     X, y = shog.sample("source", 200_000, random_state=2)
     Z = X - shog.means[y]

@@ -91,7 +91,8 @@ class Shog:
         lacks the factor 1/2 on its last three terms and would not be 0 for equal covariances.
         """
         ratio = np.linalg.solve(self.covariance(domain), self.covariance("source"))
-        return 0.5 * float(np.trace(ratio) - self.n_features - np.linalg.slogdet(ratio)[1])
+        # rounding may leave less than the zero of equal covariances
+        return max(0.0, 0.5 * float(np.trace(ratio) - self.n_features - np.linalg.slogdet(ratio)[1]))
 
     def moments(self) -> SourceMoments:
         """Population moments of the source: what `SourceMoments` converges to with endless rows."""

@@ -139,7 +139,6 @@ def _summary(path: Path) -> dict[str, Any]:
     kept: dict[str, Any] = {
         name: found[name] if isinstance(found.get(name), kinds) else kinds[0]() for name, kinds in _FACTS.items()
     }
-    kept["versions"] = {str(k): str(v) for k, v in kept["versions"].items()}
     kept["skips"] = [each for each in kept["skips"] if isinstance(each, dict) and "reason" in each]
-    kept["data"] = {str(k): v for k, v in kept["data"].items() if isinstance(v, dict)}
+    kept["data"] = {name: data for name, data in kept["data"].items() if isinstance(data, dict)}
     return kept

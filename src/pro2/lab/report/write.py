@@ -81,7 +81,7 @@ def _write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path 
         _write_markdown(markdown, values, figures, means)
     with figure_style("page"):
         svgs = [inline_svg(each) for each in figures]
-    page = render("page.html", **values, svgs=svgs, facts=_facts(results.summary), table=_result_rows(means, results))
+    page = render("page.html", **values, svgs=svgs, table=_result_rows(means, results))
     return write_text(out / "index.html", page)  # last: a page never names a figure that is not there
 
 
@@ -119,12 +119,10 @@ def _table(mine: pd.DataFrame, titles: Mapping[str, str], value: str, error: str
     """A line for each target and number of labels; a line for each method where those would be too many columns."""
     best = mine.groupby(["target", "shots"])[value].transform("max")
     bold = mine[value].round(3) >= best.round(3)
-    cells = [
-        ""
-        if pd.isna(m)
-        else (f"**{100 * m:.1f}**" if b else f"{100 * m:.1f}") + ("" if pd.isna(e) else f" ± {100 * e:.1f}")
-        for m, e, b in zip(mine[value], mine[error], bold)
-    ]
+    cells = []
+    for m, e, b in zip(mine[value], mine[error], bold):
+        text = f"**{100 * m:.1f}**" if b else f"{100 * m:.1f}"
+        cells.append("" if pd.isna(m) else text + ("" if pd.isna(e) else f" ± {100 * e:.1f}"))
     grid = mine.assign(cell=cells).pivot(index=["target", "shots"], columns="method", values="cell").fillna("")
     grid = grid[[m for m in titles if m in grid]].rename(columns=titles)
     grid = grid.loc[sorted(grid.index, key=lambda at: (list(mine["target"].unique()).index(at[0]), at[1]))]
@@ -142,13 +140,12 @@ def _result_rows(means: pd.DataFrame | None, results: Results) -> dict[str, Any]
     best = means["mean"] >= means.groupby(["data", "target", "shots"])["mean"].transform("max")
     shown = means.assign(method=means["method"].map(results.titles))[list(COLUMNS)].astype(object)
     shown = shown.where(shown.notna(), "")
+    kinds = dict.fromkeys(("data", "target", "method"), "text")
     rows = []
     for is_best, row in zip(best, shown.to_dict("records")):
-        percent = {k: f"{100 * v:.1f}" for k, v in row.items() if k in PERCENT and v != ""}
-        kinds = {
-            k: "best" if k == "mean" and is_best else "text" if k in ("data", "target", "method") else "" for k in row
-        }
-        rows.append([(percent.get(k, v), v if k in percent else "", kinds[k]) for k, v in row.items()])
+        percent = {k: f"{100 * row[k]:.1f}" for k in PERCENT if row[k] != ""}
+        bold = {**kinds, "mean": "best"} if is_best else kinds
+        rows.append([(percent.get(k, v), v if k in percent else "", bold.get(k, "")) for k, v in row.items()])
     filters = [(title, list(dict.fromkeys(shown[name]))) for name, title in list(COLUMNS.items())[:4]]
     return {"head": COLUMNS, "rows": rows, "filters": filters}
 
@@ -160,16 +157,6 @@ def _skip_text(skip: Mapping[str, Any]) -> str:
     return f"{where}{shots}: {skip['reason']}"
 
 
-def _facts(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    known = [("runs", summary["runs"]), ("time of the last start (s)", summary["seconds"]),
-             ("processor time, all workers (s)", summary["processor_seconds"]), ("code", summary["code_hash"]),
-             *summary["versions"].items()]  # fmt: skip
-    data = [
-        (f"data: {k}", ", ".join(f"{name} {value}" for name, value in v.items())) for k, v in summary["data"].items()
-    ]
-    return known + data
-
-
 def inline_svg(drawn: Drawn) -> Markup:
     """The drawing as SVG, and again with its panels below each other: the page shows what its width has room for."""
     if drawn.narrow is None:
@@ -179,20 +166,15 @@ def inline_svg(drawn: Drawn) -> Markup:
 
 
 def _svg(figure: Any, name: str, title: str, kind: str) -> Markup:
-    """A figure as SVG that takes its text and grid colours from the page."""
+    """A figure as SVG that takes its text and grid colours from the page, with ids that no other figure has."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*pt" height="[^"]*pt"', r"\1", text, count=1)
-    text = re.sub(
-        r'\bid="', f'id="{name}-', text
-    )  # ids count from one in every drawing; on one page each needs its own
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
-    width = float(figure.get_figwidth()) * 110
-    head = Markup('<svg role="img" class="{}" aria-label="{}" style="width:{}px"').format(
-        kind, plain(title), f"{width:.0f}"
-    )
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    style = f"width:{figure.get_figwidth() * 110:.0f}px"
+    head = Markup('<svg role="img" class="{}" aria-label="{}" style="{}"').format(kind, plain(title), style)
     text = text.replace("<svg", head, 1)
     return Markup(text.replace(INK, "currentColor").replace(GRID, "var(--line)"))
 
