@@ -61,7 +61,7 @@ def test_labels_have_one_row_per_item_in_the_shared_format(written, truth):
     session, folder, _ = written
     with (folder / "labels.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == ["id", "label", "annotator", "time"]
+    assert list(rows[0]) == ["id", "label", "annotator", "time", "draw", "note"]
     assert {row["id"]: row["label"] for row in rows} == {session.pool.ids[i]: truth[i] for i in range(24)}
     assert rows[0]["time"] == "2001-09-09T01:46:40+00:00"
     feather = pytest.importorskip("pyarrow.feather")

@@ -136,6 +136,42 @@ def test_keys_in_a_field_are_text_and_keys_can_be_switched_off(serve, picture_po
         assert labels(page) == {row: "dog"}
 
 
+def test_none_of_these_a_note_and_zoom(serve, picture_pool, model, tab):
+    with serve(picture_pool, model) as page:
+        found = tab(page.url)
+        row = found.row
+        found.key("t")
+        found.key(*"two x")  # keys are text here
+        found.page.click("#note-form button.strong")
+        found.settled()
+        assert page.session.store.notes == {row: "two x"}
+        assert found.row == row
+        assert "Note: two x" in found.text("#stage figcaption")
+        found.key("z")
+        found.wait("document.querySelector('#zoom-image img')?.width >= innerHeight")  # the drawn ones are small
+        found.key("z")
+        found.wait("!document.getElementById('dialog-zoom').open")
+        found.page.click("#stage img")
+        found.wait("document.getElementById('dialog-zoom').open")
+        found.key("Escape")
+        found.press("x")
+        assert list(page.session.store.none) == [row]
+        assert found.row != row
+        found.informed(page)
+        assert found.text("#progress") == "1 of 120 items"
+        found.view("labelled")
+        found.wait("document.querySelector('.entry .what')?.textContent.includes('Note: two x')")
+        assert found.text("#lists h3") == "None of these"
+        found.page.select_option(".entry select", "dog")
+        found.settled()
+        assert labels(page) == {row: "dog"}
+        found.press("u", "u")
+        assert not page.session.store.none
+        assert page.session.store.notes == {row: "two x"}
+        found.press("u")
+        assert page.session.store.notes == {}
+
+
 def test_clicking_and_then_enter_does_not_repeat_the_click(serve, picture_pool, model, tab):
     with serve(picture_pool, model) as page:
         found = tab(page.url)

@@ -73,7 +73,11 @@ def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
     assert violations(found, axe) == [], "search"
     found.page.fill("#grid-search", "")
     found.view("one")
-    for opener in ("open-new", "open-done") if options is PHONE else ("open-keys", "open-new", "open-done"):
+    for opener in (
+        ("zoom", "open-note", "open-new", "open-done")
+        if options is PHONE
+        else ("zoom", "open-note", "open-keys", "open-done")
+    ):
         found.page.click(f"#{opener}")
         assert violations(found, axe) == [], opener
         found.key("Escape")

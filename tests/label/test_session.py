@@ -235,6 +235,60 @@ class TestSelected:
         assert shares["as they came"]["dog"] > alone["dog"] + 0.05
 
 
+class TestNoneOfThese:
+    def test_it_is_an_answer_without_a_class(self, reopen):
+        session = reopen()
+        row = rows_of(session.assigned(""))[0]
+        act(session, "none", 1, rows=[row])
+        session = reopen()
+        assert list(session.store.none) == [row]
+        assert not session.store.labels
+        assert session.classes == CLASSES
+        assert row not in session.unlabelled()
+        assert row not in rows_of(session.assigned(""))
+        assert rows_of(session.listing("", 0)["none"]) == [row]
+        summary = session.summary()
+        assert (summary["answered"], summary["items"]) == (1, len(session.pool))
+        assert act(session, "undo", 2)["undone"]["label"] == ""
+        assert not session.store.none
+
+    def test_a_correction_goes_both_ways(self, reopen):
+        session = reopen()
+        act(session, "label", 1, rows=[5], label="cat")
+        act(session, "adjudicate", 2, rows=[5])
+        assert list(session.store.none) == [5]
+        act(session, "adjudicate", 3, rows=[5], label="dog")
+        assert labels(session) == {5: "dog"}
+        assert not session.store.none
+        with pytest.raises(Refused, match="no class of that name"):
+            act(session, "label", 4, rows=[6])
+
+    def test_a_note_is_kept_found_and_undone_and_leaves_the_item_where_it_is(self, reopen):
+        session = reopen()
+        before = rows_of(session.assigned(""))
+        act(session, "note", 1, rows=[before[0]], label="blurred")
+        session = reopen()
+        assert rows_of(session.assigned("")) == before
+        assert session.assigned("")[0]["note"] == "blurred"
+        act(session, "label", 2, rows=[before[0]], label="cat")
+        assert rows_of(session.listing("BLURRED", 0)["items"]) == [before[0]]
+        act(session, "note", 3, rows=[before[0]], label="sharp")
+        act(session, "undo", 4)
+        assert session.store.notes == {before[0]: "blurred"}
+        assert labels(session) == {before[0]: "cat"}
+        with pytest.raises(Refused, match="at most 2000 characters"):
+            act(session, "note", 5, rows=[before[0]], label="x" * 2001)
+
+    def test_labels_per_minute_are_those_of_late(self, make, monkeypatch):
+        session, now = make(), [1000.0]
+        monkeypatch.setattr("pro2.label.store.time.time", lambda: now[0])
+        assert session.summary()["per_minute"] is None
+        for i in range(30):
+            now[0] += 3000.0 if i == 10 else 3.0  # with a break
+            label_next(session, i)
+        assert session.summary()["per_minute"] == pytest.approx(20)
+
+
 class TestAssignment:
     @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
     def test_the_random_share_is_kept_exactly(self, make, truth, share):

@@ -139,5 +139,5 @@ def basis(now: Accuracy | None, random: float, n_skipped: int) -> str:
         text += " The figure adds one right prediction and one wrong, so that a few cannot look perfect."
     if n_skipped:
         were = "1 more was" if n_skipped == 1 else f"{n_skipped} more were"
-        text += f" {were} skipped, so the true accuracy may be slightly lower."
+        text += f" {were} skipped or none of the classes, so the true accuracy may be slightly lower."
     return text

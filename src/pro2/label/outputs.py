@@ -21,7 +21,7 @@ from pro2.label.session import Session
 from pro2.tables.csv_files import write_rows
 
 Writer = Callable[[Any, Path], bool | None]
-COLUMNS = ("id", "label", "annotator", "time")
+COLUMNS = ("id", "label", "annotator", "time", "draw", "note")
 
 
 def write_outputs(
@@ -34,18 +34,20 @@ def write_outputs(
     """
     pool = session.pool
     with session.lock:  # one state in all files, also if the next is ready before they are written
-        labels, annotations = dict(session.store.labels), dict(session.store.annotations)
-        fitted = session.fitted
-    if not labels:
+        store, fitted = session.store, session.fitted
+        answers, annotations, notes = {**store.labels, **store.none}, dict(store.annotations), dict(store.notes)
+        draws = {row: store.draw_of(row) for row in answers}
+    if not answers:
         raise ValueError("there are no labels yet: label a few items first")
     utc = partial(datetime.fromtimestamp, tz=UTC)
     rows = [
-        (pool.ids[row], str(answer.label), answer.annotator, utc(answer.time).isoformat(timespec="seconds"))
-        for row, answer in labels.items()
-    ]
+        (pool.ids[row], str(answer.label), answer.annotator, utc(answer.time).isoformat(timespec="seconds"), draws[row],
+         notes.get(row, ""))
+        for row, answer in answers.items()
+    ]  # fmt: skip
     guesses = ((pool.ids[row], fitted.guess(row)) for row in range(len(pool)))
     predictions = [(name, guess[0], f"{guess[1]:.6f}") for name, guess in guesses if guess is not None]
-    tasks = [_task(pool, fitted, row, str(labels[row].label), annotations.get(row, {})) for row in labels]
+    tasks = [_task(pool, fitted, row, str(answers[row].label), annotations.get(row, {})) for row in answers]
     table = pa.table({name: pa.array(column, pa.string()) for name, column in zip(COLUMNS, zip(*rows))})
     contents: dict[str, Callable[[Any], object]] = {
         # without quotes for spreadsheets: labels are read back
@@ -83,7 +85,10 @@ def _task(pool: Pool, fitted: Fitted, row: int, label: str, annotations: Mapping
     people, guess = annotations or {"": label}, fitted.guess(row)
     task: dict[str, Any] = {
         "data": {kind: content, "id": pool.ids[row], "label": label},
-        "annotations": [{"result": [_choice(answer)], "annotator": who} for who, answer in people.items()],
+        # no choice is what Label Studio keeps of an item that is none of the classes
+        "annotations": [
+            {"result": [_choice(given)] if given else [], "annotator": who} for who, given in people.items()
+        ],
     }
     if guess is not None:
         task["predictions"] = [{"model_version": "pro2", "score": round(guess[1], 6), "result": [_choice(guess[0])]}]

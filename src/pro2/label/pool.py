@@ -21,7 +21,8 @@ from pro2.tables.embeddings import EmbeddingTable
 
 MAX_TEXT = 20_000  # characters of one row that are sent to the page
 MAX_COLUMNS = 24
-SIZES = (320, 1280, 2560)  # longest side of an image: a tile of the grid, a screen, a large screen
+FULL = 65_500  # pixels; no JPEG is larger
+SIZES = (320, 1280, 2560, FULL)  # longest side of an image: a tile of the grid, a screen, a large screen, as it is
 _TABLE = "pool.arrow"  # in the folder of the session
 _REVEALING = ("label", "split")  # columns that come from folder names
 _LOSSLESS = 512  # pixels; JPEG would blur the few that a small image has
@@ -178,8 +179,7 @@ class BrokenImage(ValueError):
 def thumbnails(pictures: Pictures) -> Callable[[int, int], tuple[bytes, str]]:
     """A function of row and size: the image upright, its longer side at most `size`, encoded; and its media type."""
 
-    @lru_cache(_CACHED)
-    def thumbnail(row: int, size: int) -> tuple[bytes, str]:
+    def encode(row: int, size: int) -> tuple[bytes, str]:
         with _DECODING:
             try:
                 image = decode(pictures.read(row))
@@ -194,4 +194,5 @@ def thumbnails(pictures: Pictures) -> Callable[[int, int], tuple[bytes, str]]:
                 image.save(out, "JPEG", quality=88)
             return out.getvalue(), "image/png" if small else "image/jpeg"
 
-    return thumbnail
+    cached = lru_cache(_CACHED)(encode)
+    return lambda row, size: (encode if size == FULL else cached)(row, size)  # some hundred large ones fill a memory

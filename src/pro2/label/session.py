@@ -19,7 +19,7 @@ import numpy as np
 from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, basis, growth
 from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, refit
 from pro2.label.pool import Pool
-from pro2.label.store import RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
+from pro2.label.store import NONE, RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
 from pro2.tables import TableError
 from pro2.tables.where import parse
 
@@ -29,6 +29,8 @@ MORE = 10  # the page shows what this many further labels would bring
 GRID = 24  # items of a grid: what one looks over at a glance
 LIST = 60  # rows of a list before "Show more"
 MAX_NAME = 80  # characters of a class
+MAX_NOTE = 2000  # and of a note
+RECENT = 600.0  # seconds of which the labels per minute are the mean
 _CONFLICT = 2.0  # sorts before every probability
 
 
@@ -43,10 +45,11 @@ class Action(msgspec.Struct, frozen=True):
     """What the page sends. An action whose key was received before changes nothing.
 
     `wrong` are rows of a grid that are not what it shows: they are assigned to the person, to come up one by one.
+    An adjudication without a label says that a row is none of the classes; `label` is the text of a note.
     `selected` rows are some that the person looked for: they say nothing about how common or how difficult a class is.
     """
 
-    kind: Literal["label", "adjudicate", "skip", "class", "undo"]
+    kind: Literal["label", "none", "adjudicate", "skip", "note", "class", "undo"]
     key: Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
     rows: Rows = []
     label: str = ""
@@ -152,13 +155,17 @@ class Session:
             return [Event("undo", annotator, info={"of": last[0].key}, key=key)], last
         if kind == "class":
             return [Event("class", annotator, label=self._new_class(action.label), key=key)], []
-        if kind != "skip" and action.label not in self.classes:
+        allowed = [*self.classes, NONE] if kind == "adjudicate" else self.classes
+        if kind in ("label", "adjudicate") and action.label not in allowed:
             raise Refused("There is no class of that name.")
+        if kind == "note" and len(action.label) > MAX_NOTE:
+            raise Refused(f"A note has at most {MAX_NOTE} characters.")
         if not (action.rows or action.wrong):
             raise Refused("The action names no item.")
         if max(*action.rows, *action.wrong, 0) >= len(self.pool):
             raise Refused("These rows are not in the pool.")
-        label, ids = None if kind == "skip" else action.label, self.pool.ids
+        label = {"skip": None, "none": NONE}.get(kind, action.label)
+        kind, ids = "label" if kind == "none" else kind, self.pool.ids
         events = [self._assignment(annotator, row, SUGGESTED, key) for row in dict.fromkeys(action.wrong)]
         draw = {"draw": SELECTED} if action.selected else {}
         for row in dict.fromkeys(action.rows):
@@ -210,7 +217,8 @@ class Session:
         """A row as the page shows it, with the model's prediction."""
         guess = self.fitted.guess(row)
         probability = None if guess is None or not self.fitted.n else round(guess[1], 4)
-        return self.pool.describe(row) | {"guess": guess and guess[0], "probability": probability}
+        note = self.store.notes.get(row, "")
+        return self.pool.describe(row) | {"guess": guess and guess[0], "probability": probability, "note": note}
 
     def _assign(self, annotator: str) -> None:
         """Bring this person's assigned rows up to `PER_PERSON`, as long as there are any."""
@@ -247,8 +255,7 @@ class Session:
     def _free(self) -> np.ndarray:
         """Mask of rows that nobody has labelled, skipped or on screen."""
         free, now = np.ones(len(self.pool), dtype=bool), time.time()
-        free[list(self.store.labels)] = False
-        free[list(self.store.skipped)] = False
+        free[[*self.store.labels, *self.store.none, *self.store.skipped]] = False
         for rows in self.store.assigned.values():
             free[[row for row, assignment in rows.items() if now - assignment.time < LEASE]] = False
         return free
@@ -314,11 +321,15 @@ class Session:
         measured, n_labels = accuracy(outcomes), len(store.labels)
         shown = measured if len(outcomes) >= FEWEST else None
         rise = growth(outcomes, max(2, len(self.classes)))
-        left = len(self.pool) - n_labels - len(store.skipped)
-        n_passed = sum(row in store.drawn and store.drawn[row].draw == RANDOM for row in store.skipped)
+        passed = [*store.skipped, *store.none]
+        left = len(self.pool) - n_labels - len(passed)
+        n_passed = sum(row in store.drawn and store.drawn[row].draw == RANDOM for row in passed)
         double = [set(people.values()) for people in store.annotations.values() if len(people) > 1]
         return {
             "labels": n_labels,
+            "items": len(self.pool),
+            "answered": n_labels + len(passed),
+            "per_minute": self._per_minute(),
             "learned": self.fitted.n,
             "accuracy": shown and asdict(shown),
             "history": [{"labels": n, **asdict(each)} for n, each in sorted(self.history.items())],
@@ -329,6 +340,13 @@ class Session:
             "basis": basis(shown, random, n_passed),
         }
 
+    def _per_minute(self) -> float | None:
+        """Labels per minute, of late; None where there are too few to say."""
+        times = np.array([answer.time for answer in [*self.store.labels.values(), *self.store.none.values()]])
+        times = times[times > times.max(initial=0.0) - RECENT]
+        seconds = float(np.ptp(times)) if len(times) >= FEWEST else 0.0
+        return 60 * (len(times) - 1) / seconds if seconds > 1 else None
+
     def _shares(self) -> list[dict[str, Any]]:
         """For each class its share of the predictions for unlabelled rows, and how many labels it has."""
         labels = Counter(answer.label for answer in self.store.labels.values())
@@ -338,9 +356,9 @@ class Session:
         return [{"name": name, "share": share.get(name, 0.0), "labels": labels[name]} for name in self.classes]
 
     def unlabelled(self) -> np.ndarray:
-        """Rows without a label."""
+        """Rows without a label that may have one."""
         without = np.ones(len(self.pool), dtype=bool)
-        without[list(self.store.labels)] = False
+        without[[*self.store.labels, *self.store.none]] = False
         return np.flatnonzero(without)
 
     def _doubtful_class(self) -> str | None:
@@ -411,16 +429,18 @@ class Session:
             rows = [
                 row
                 for row, answer in labels.items()
-                if words in str(answer.label).casefold() or words in self.pool.all_words[row]
+                if words in f"{answer.label} {self.store.notes.get(row, '')} {self.pool.all_words[row]}".casefold()
             ]
             alternatives = [self._alternative(row) for row in rows]
             order = sorted(range(len(rows)), key=lambda i: (-alternatives[i][1], -i))
-            skipped = [] if words or offset else list(self.store.skipped)[:LIST]
+            passed = {"none": list(self.store.none), "skipped": list(self.store.skipped)}
+            first = not (words or offset)
             return {
                 "items": [self._entry(rows[i], *alternatives[i]) for i in order[offset : offset + LIST]],
                 "total": len(rows),
                 "doubtful": sum(doubt > 0 for _, doubt in alternatives),
-                "skipped": [self.item(row) | {"doubt": 0.0} for row in skipped],
+            } | {
+                name: [self.item(row) | {"doubt": 0.0} for row in some[:LIST] if first] for name, some in passed.items()
             }
 
     def _alternative(self, row: int) -> tuple[str | None, float]:

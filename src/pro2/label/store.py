@@ -21,6 +21,7 @@ from pro2.label.pool import Pool
 
 RANDOM, SUGGESTED, SECOND = "random", "suggested", "second"  # why a row was assigned to somebody
 SELECTED = "selected"  # and that nobody was asked: a person looked for it
+NONE = ""  # the label of an item that is none of the classes
 VERSION = 3
 _APPLICATION = 0x70726F32  # "pro2": tells our files from other SQLite files
 
@@ -44,20 +45,24 @@ CREATE INDEX by_annotator ON events (annotator, kind);
 # grouped by has the value of the row with the maximum or minimum, which SQLite guarantees for a single one.
 _VIEWS = """
 CREATE TEMP VIEW actions AS -- what people did and have not undone
-SELECT * FROM events WHERE kind IN ('label', 'adjudicate', 'skip', 'class') AND NOT undone;
+SELECT * FROM events WHERE kind IN ('label', 'adjudicate', 'skip', 'class', 'note') AND NOT undone;
 
 CREATE TEMP VIEW answers AS -- each person's last answer for a row, and the last adjudication; a skip has no label
 SELECT id, kind = 'adjudicate' AS final, annotator, label, time, json_extract(info, '$.draw') AS draw, max(seq) AS seq
-FROM actions WHERE id IS NOT NULL
+FROM actions WHERE id IS NOT NULL AND kind != 'note'
 GROUP BY id, kind = 'adjudicate', CASE kind WHEN 'adjudicate' THEN '' ELSE annotator END;
 
 CREATE TEMP VIEW assigned AS -- rows whose last event for a person is an assignment; undo brings one back to its place
 SELECT id, annotator, info, time, max(seq) AS seq, kind FROM (
-    SELECT * FROM events WHERE kind = 'assign' UNION ALL SELECT * FROM actions WHERE id IS NOT NULL)
+    SELECT * FROM events WHERE kind = 'assign'
+    UNION ALL SELECT * FROM actions WHERE id IS NOT NULL AND kind != 'note')
 GROUP BY id, annotator HAVING kind = 'assign';
 
 CREATE TEMP VIEW drawn AS -- the first time that a row was assigned to anybody
 SELECT id, annotator, info, time, min(seq) AS seq FROM events WHERE kind = 'assign' GROUP BY id;
+
+CREATE TEMP VIEW notes AS -- the newest text about each row
+SELECT id, label, max(seq) AS seq FROM actions WHERE kind = 'note' GROUP BY id;
 """
 _ASSIGNMENT = "json_extract(info, '$.draw'), json_extract(info, '$.guess'), json_extract(info, '$.n'), time, seq"
 _COLUMNS = "kind, annotator, id, label, info, key, time, seq"
@@ -77,8 +82,9 @@ class Event:
     """One line of the journal.
 
     Kinds: "start" (settings), "assign" (a row goes to somebody), "label", "adjudicate" (a label that overrules all
-    others of its row), "skip", "class" (a new class), "undo" and "figure" (the accuracy shown). Events of one action
-    share its key, so they are undone together, and an action that is sent twice is kept once.
+    others of its row), "skip", "note" (a text about a row, in place of a label), "class" (a new class), "undo" and
+    "figure" (the accuracy shown). Events of one action share its key, so they are undone together, and an action that
+    is sent twice is kept once.
     """
 
     kind: str
@@ -131,7 +137,9 @@ class Store:
         self.labels: dict[int, Answer] = {}
         self.annotations: dict[int, dict[str, str]] = {}  # each person's label of each row, without adjudications
         self.adjudicated: dict[int, None] = {}
+        self.none: dict[int, Answer] = {}  # rows that are none of the classes
         self.skipped: dict[int, None] = {}  # rows that somebody skipped and nobody labelled
+        self.notes: dict[int, str] = {}
         self.assigned: dict[str, dict[int, Assignment]] = {}  # what each person is to answer, in this order
         self.drawn: dict[int, Assignment] = {}  # the first assignment of each row
         if path is not None:
@@ -215,8 +223,9 @@ class Store:
 
     def _load(self, ids: Sequence[str] | None = None) -> None:
         """Read the state of some rows, or of all."""
-        states: list[dict[int, Any]] = [self.labels, self.annotations, self.adjudicated, self.skipped, self.drawn]
-        for state in (*states, *self.assigned.values()):
+        states = self.labels, self.annotations, self.adjudicated, self.none, self.skipped, self.notes, self.drawn
+        every: list[dict[int, Any]] = [*states, *self.assigned.values()]
+        for state in every:
             if ids is None:
                 state.clear()
             for name in ids or ():
@@ -227,6 +236,7 @@ class Store:
             answers.setdefault(row, []).append(Answer(*answer))
         for row, given in answers.items():
             self._decide(row, given)
+        self.notes.update((row, text) for row, text in self._rows(f"SELECT id, label FROM notes {which}", ids) if text)
         for table in ("drawn", "assigned"):
             for row, who, *values in self._rows(f"SELECT id, annotator, {_ASSIGNMENT} FROM {table} {which}", ids):
                 state = self.drawn if table == "drawn" else self.assigned.setdefault(who, {})
@@ -252,18 +262,19 @@ class Store:
             (label, _), *_ = Counter(each.label for each in final or votes).most_common(1)
             winner = next(each for each in final or votes if each.label == label)
             # a label that is corrected later belongs to a row that somebody looked for all the same
-            self.labels[row] = replace(winner, draw=next((each.draw for each in answers if each.draw), None))
+            answer = replace(winner, draw=next((each.draw for each in answers if each.draw), None))
+            (self.none if label == NONE else self.labels)[row] = answer
         else:
             self.skipped[row] = None
 
     def draw_of(self, row: int) -> str:
         """Why a row was labelled; what a grid of one class showed counts as suggested."""
         assigned = self.drawn.get(row)
-        return self.labels[row].draw or (assigned.draw if assigned else SUGGESTED)
+        return (self.labels.get(row) or self.none[row]).draw or (assigned.draw if assigned else SUGGESTED)
 
     def classes(self) -> list[str]:
         """Classes that people made or used, in the order in which they came up."""
-        query = "SELECT label FROM actions WHERE label IS NOT NULL GROUP BY label ORDER BY min(seq)"
+        query = "SELECT label FROM actions WHERE kind != 'note' AND label != '' GROUP BY label ORDER BY min(seq)"
         return [label for (label,) in self._db.execute(query)]
 
     def n_assigned(self, annotator: str) -> int:

@@ -41,7 +41,8 @@ export class Outbox {
 
   /** Those items that are in no action which the server does not know yet. */
   unanswered(items) {
-    const rows = new Set(this.actions.flatMap(({ rows = [], wrong = [] }) => [...rows, ...wrong]));
+    const answers = this.actions.filter(({ kind }) => kind !== "note");
+    const rows = new Set(answers.flatMap(({ rows = [], wrong = [] }) => [...rows, ...wrong]));
     return items.filter((item) => !rows.has(item.row));
   }
 

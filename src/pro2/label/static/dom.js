@@ -28,6 +28,8 @@ export function setText(element, text) {
 
 export const percent = (share) => `${Math.round(100 * share)}%`;
 
+export const NONE = "none of these"; // what an empty label says
+
 /** 1 item, 2 items. */
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 

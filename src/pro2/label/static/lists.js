@@ -1,7 +1,7 @@
 // The two views of many items: a grid of one predicted class, and everything labelled.
 
 import { ask } from "./api.js";
-import { $, count, h, moreLike, percent, setText, thumbnail } from "./dom.js";
+import { $, NONE, count, h, moreLike, percent, setText, thumbnail } from "./dom.js";
 
 /** Items predicted to be of one class, found by a search, or most like one item: mark those that are not of the class,
  *  label the rest with one key. */
@@ -168,7 +168,7 @@ export class LabelledList {
     const answer = await ask("labelled", { q: query, offset }).catch(() => null);
     if (answer === null || number !== this.requests) return; // a newer search is on its way
     this.items = offset ? [...this.items, ...answer.items] : answer.items;
-    if (!offset) this.skipped = answer.skipped;
+    if (!offset) this.passed = { "None of these": answer.none, Skipped: answer.skipped };
     const searched = query.trim() !== "";
     $("list-note").textContent = answer.total
       ? `${count(answer.total, "label")}${searched ? " found" : ""}, ${answer.doubtful} in doubt`
@@ -176,7 +176,7 @@ export class LabelledList {
     $("lists").replaceChildren(
       ...this.list("In doubt", this.items.filter((item) => item.doubt > 0)),
       ...this.list("Agreed", this.items.filter((item) => item.doubt === 0)),
-      ...this.list("Skipped", this.skipped),
+      ...Object.entries(this.passed).flatMap(([title, items]) => this.list(title, items)),
     );
     $("more").hidden = this.items.length >= answer.total;
   }
@@ -191,15 +191,17 @@ export class LabelledList {
     const broken = h("span", { className: "thumb none" }, "cannot be shown");
     const face = item.image ? thumbnail(item, "thumb", broken) : null;
     const text = (item.text ?? item.name).slice(0, 400);
-    const what = h("div", { className: "what" }, h("p", {}, text), h("p", { className: "note" }, this.history(item)));
+    const history = h("p", { className: "note" }, this.history(item));
+    const note = item.note ? h("p", { className: "note" }, `Note: ${item.note}`) : null;
+    const what = h("div", { className: "what" }, h("p", {}, text), history, note);
     const controls = h("div", { className: "act" }, ...this.controls(item));
     return h("li", { className: "entry", data: { row: item.row } }, face, what, controls);
   }
 
   history(item) {
-    if (item.label === undefined) return "Skipped";
+    if (item.label === undefined) return "";
     const people = Object.entries(item.annotations);
-    if (item.conflict) return people.map(([name, label]) => `${name}: ${label}`).join(", ");
+    if (item.conflict) return people.map(([name, label]) => `${name}: ${label || NONE}`).join(", ");
     const by = people.length && people[0][0] ? ` by ${people.map(([name]) => name).join(" and ")}` : "";
     if (item.doubt === 0) return `Labelled ${item.label}${by}`;
     // a small doubt comes from a model without this label, whose probability is not kept
@@ -211,11 +213,12 @@ export class LabelledList {
     const { conflict, doubt } = item;
     const others = conflict ? [...new Set(Object.values(item.annotations))] : doubt > 0 ? [item.alternative] : [];
     const buttons = others.map((name) => {
-      const text = conflict ? `It is ${name}` : `Change to ${name}`;
+      const text = conflict ? `It is ${name || NONE}` : `Change to ${name}`;
       return h("button", { type: "button", onclick: () => this.adjudicate(item, name) }, text);
     });
     const options = this.classes.map((name) => h("option", { value: name, selected: name === item.label }, name));
-    if (item.label === undefined) options.unshift(h("option", { value: "", selected: true }, "label it …"));
+    if (item.label === undefined) options.unshift(h("option", { value: " ", selected: true }, "label it …"));
+    options.push(h("option", { value: "" }, NONE));
     const onchange = (event) => this.adjudicate(item, event.target.value);
     const onclick = () => moreLike(item, item.label);
     const like = h("button", { type: "button", className: "like", onclick }, "More like this");

@@ -160,8 +160,7 @@ function press(event) {
   if (page.paused || !$("keys-on").checked) return;
   const key = keyOf(event);
   if (key === null) return;
-  if (key === "n" && page.view === "one") $("open-new").click();
-  else if (key === "?") $("dialog-keys").showModal();
+  if (key === "?") $("dialog-keys").showModal();
   else if (key === "u") page.views.one.undo();
   else if (!page.views[page.view].key(key)) return;
   event.preventDefault();

@@ -1,11 +1,14 @@
 // One item at a time. The next ones are loaded and decoded before they are needed.
 
 import { ask } from "./api.js";
-import { $, count, h, moreLike, percent, picture, setText } from "./dom.js";
+import { $, NONE, count, h, moreLike, percent, picture, setText } from "./dom.js";
 
 const ENLARGE = 8; // times its own size, at most: a tiny picture on a whole screen shows nothing but its pixels
+const FULL = 65500; // pixels: an image as it is
 const MANY = 20; // from this many classes on a letter starts the search instead: nobody remembers so many keys
-const LETTERS = [..."abcdefghijklopqrtvwxyz"]; // without those of skip, undo, more like this and new class
+const LETTERS = [..."abcdefghijklopqrvwy"]; // without those of the buttons below the classes
+
+const BUTTONS = { m: "more-like", n: "open-new", t: "open-note", x: "none", z: "zoom" };
 
 /** Keys of each class, in the order of the classes: a digit for the first nine, a letter of its name if one is free.
  *  A class that is added later never changes the keys of those before it. Classes that are digits have themselves. */
@@ -32,7 +35,14 @@ export class OneByOne {
     this.setClasses(about.classes);
     $("accept").onclick = () => this.accept();
     $("skip").onclick = () => this.skip();
+    $("none").onclick = () => this.answer({ kind: "none" });
     $("undo").onclick = () => this.undo();
+    $("open-note").onclick = () => this.openNote();
+    $("note-cancel").onclick = () => $("dialog-note").close();
+    $("note-form").onsubmit = () => this.saveNote();
+    $("zoom").onclick = () => this.zoom();
+    for (const id of ["zoom-close", "zoom-image"]) $(id).onclick = () => $("dialog-zoom").close();
+    $("dialog-zoom").onkeydown = (event) => { if (event.key === "z") $("dialog-zoom").close(); };
     $("more-like").onclick = () => this.shown && moreLike(this.shown, this.shown.guess);
     $("find-class").oninput = () => this.filter();
     $("find-class").onkeydown = (event) => this.findKey(event);
@@ -47,8 +57,11 @@ export class OneByOne {
     $("classes").replaceChildren(...classes.map((name, i) => h("li", {}, this.button(name, keys[i]))));
     $("classes").classList.toggle("long-names", classes.some((name) => name.length > 16));
     $("find").hidden = classes.length <= 9;
+    document.body.classList.toggle("many-classes", this.hasMany);
     this.showGuess();
   }
+
+  get hasMany() { return this.classes.length > MANY; }
 
   button(name, keys) {
     const caps = h("span", { className: "keys-of", "aria-hidden": "true" }, ...keys.map((key) => h("kbd", {}, key)));
@@ -93,6 +106,7 @@ export class OneByOne {
         image.style.maxWidth = `${ENLARGE * image.naturalWidth}px`;
         image.style.maxHeight = `${ENLARGE * image.naturalHeight}px`;
       };
+      image.onclick = () => this.zoom();
       image.decode().catch(() => {}); // onerror reports errors
       this.pictures.set(item.row, image);
     }
@@ -114,6 +128,7 @@ export class OneByOne {
 
   draw() {
     const item = this.shown;
+    $("zoom").hidden = !(this.pictures.get(item?.row) instanceof Image);
     if (item === null) {
       const [title, text] = this.outbox.length
         ? ["The next item is on its way."]
@@ -121,6 +136,7 @@ export class OneByOne {
       $("stage").replaceChildren(h("p", { className: "empty" }, h("strong", {}, title), text));
     } else if (item.image) {
       const columns = item.columns.map(([name, value]) => h("span", {}, `${name} ${value}`));
+      if (item.note) columns.push(h("span", {}, `Note: ${item.note}`));
       const caption = h("figcaption", {}, h("span", { className: "name" }, item.name), ...columns);
       $("stage").replaceChildren(this.pictures.get(item.row), caption);
     } else {
@@ -129,7 +145,8 @@ export class OneByOne {
   }
 
   reading(item) {
-    const rows = item.columns.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]);
+    const pairs = item.note ? [...item.columns, ["Note", item.note]] : item.columns;
+    const rows = pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]);
     const columns = rows.length ? h("dl", {}, ...rows) : null;
     const text = item.text ?? (columns ? null : item.name);
     const content = [text === null ? null : h("p", { className: "text" }, text), columns];
@@ -143,7 +160,7 @@ export class OneByOne {
       button.toggleAttribute("data-guess", button.dataset.name === item?.guess);
       button.disabled = item === null;
     }
-    for (const id of ["skip", "more-like", "open-new"]) $(id).disabled = item === null;
+    for (const id of ["skip", "none", "more-like", "open-note", "open-new"]) $(id).disabled = item === null;
     $("accept").disabled = !item?.guess;
     if (!item?.guess) {
       setText(line, item ? "No prediction yet: choose a class." : "");
@@ -170,6 +187,29 @@ export class OneByOne {
   accept() { if (this.shown?.guess) this.label(this.shown.guess); }
   undo() { this.outbox.put({ kind: "undo" }); }
 
+  openNote() {
+    $("note-text").value = this.shown.note;
+    $("dialog-note").showModal();
+  }
+
+  saveNote() {
+    this.shown.note = $("note-text").value.trim();
+    this.outbox.put({ kind: "note", rows: [this.shown.row], label: this.shown.note });
+    this.draw();
+  }
+
+  /** The image as it is, or as large as the window, whichever is larger. */
+  zoom() {
+    if ($("zoom").hidden) return;
+    const image = picture(this.shown.row, FULL, `Item ${this.shown.name}`, () => {});
+    image.onload = () => {
+      const scale = Math.max(1, Math.min(innerWidth / image.naturalWidth, innerHeight / image.naturalHeight));
+      image.width = scale * image.naturalWidth;
+    };
+    $("zoom-image").replaceChildren(image);
+    $("dialog-zoom").showModal();
+  }
+
   /** A class that did not exist, for the item on screen. */
   create(name) {
     this.outbox.put({ kind: "class", label: name });
@@ -183,8 +223,8 @@ export class OneByOne {
     if (action.wrong?.length) location.hash = "#one";
     if (!answer.undone) return;
     const { kind, label, rows } = answer.undone;
-    const what = rows.length > 1 ? count(rows.length, "label") : label ?? "the skip";
-    setText($("saved"), `Undone: ${kind === "class" ? `class ${label}` : what}`);
+    const what = rows.length > 1 ? count(rows.length, "label") : label || (label === null ? "the skip" : NONE);
+    setText($("saved"), `Undone: ${{ class: `class ${label}`, note: "the note" }[kind] ?? what}`);
   }
 
   async refill() {
@@ -196,9 +236,9 @@ export class OneByOne {
   key(key) {
     if (key === "Enter") this.accept();
     else if (key === "s") this.skip();
-    else if (key === "m") $("more-like").click();
     else if (this.byKey.has(key)) this.label(this.byKey.get(key));
-    else if (key === "/" || (this.classes.length > MANY && /^[a-z]$/.test(key))) this.startFind(key);
+    else if (key === "/" || (this.hasMany && /^[a-mo-z]$/.test(key))) this.startFind(key);
+    else if (key in BUTTONS) $(BUTTONS[key]).click();
     else return false;
     return true;
   }

@@ -20,6 +20,8 @@ export function showFigures(figures) {
   $("agreement").hidden = twice === 0;
   setText($("agreement"), `${count(twice, "item")} labelled by two people; they disagree on ${conflicts}.`);
   setText($("basis"), figures.basis);
+  const pace = figures.per_minute === null ? "" : `, ${Math.round(figures.per_minute)} a minute`;
+  setText($("progress"), `${figures.answered.toLocaleString("en")} of ${count(figures.items, "item")}${pace}`);
   setText($("n-labelled"), figures.labels ? figures.labels.toLocaleString("en") : "");
 }
 
