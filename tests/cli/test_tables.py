@@ -77,6 +77,15 @@ def test_tables_of_any_kind_go_all_the_way(name: str) -> None:
     assert (described["rows"], described["width"]) == (40, WIDTH)
     if make is parts:
         assert run_json(f"adapt model {path} -y y -o some -w 'site < 2'")["labels"] == {"0": 10, "1": 10}
+        run_json(f"predict adapted {path} -o p -w 'site > 1'")
+        assert sorted(each.as_posix() for each in Path("p").rglob("*.*")) == [
+            f"p/site={i}/part.parquet" for i in (2, 3)
+        ]
+        laid = pd.read_parquet("p/site=3/part.parquet")
+        assert (laid["prediction"].tolist(), laid["id"].tolist()) == (expected[30:], [f"r{i}" for i in range(30, 40)])
+        assert "p exists; give --out a folder that does not exist yet" in refused(
+            f"predict adapted {path} -o p --force"
+        )
         (path / "site=3" / f"part.{suffix}").write_bytes(b"half")
         for line in ("fit folder -y y -o o", "predict adapted folder -o o.csv", "suggest model folder -n 5 -o o.csv"):
             assert f"folder/site=3/part.{suffix} is damaged" in refused(line)

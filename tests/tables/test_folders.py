@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet
 import pytest
 
+from pro2.cli.common import open_table
 from pro2.tables import arrow, embeddings
 from pro2.tables.embeddings import EmbeddingTable
 from tests.tables.samples import assert_same, make_table
@@ -171,3 +173,66 @@ def test_a_part_that_goes_away_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     parts[0].unlink()
     with pytest.raises((ValueError, OSError), match=r"part-0\.parquet"):
         opened.verify()
+
+
+# ---- object stores and Lance
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[tuple[Any, str]]:
+    """An object store on this machine, and the address that a user would give its client."""
+    server = pytest.importorskip("moto.server", reason="needs moto and flask").ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    address = ":".join(map(str, server.get_host_and_port()))
+    with pytest.MonkeyPatch.context() as patch:
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_EC2_METADATA_DISABLED": "true"}
+        for name, value in {**keys, "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://{address}"}.items():
+            patch.setenv(name, value)
+        client = pa.fs.S3FileSystem(endpoint_override=address, scheme="http", allow_bucket_creation=True)
+        client.create_dir("bucket")
+        yield server, address
+    server.stop()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_an_object_store_is_read_like_a_folder(tmp_path: Path, store: tuple[Any, str], suffix: str) -> None:
+    table = make_table(25)
+    part = write_parts(tmp_path / "t", table, suffix)[1]
+    pa.fs.copy_files(str(tmp_path / "t"), f"s3://bucket/t{suffix}")
+    opened = EmbeddingTable.open(f"s3://bucket/t{suffix}")
+    assert_same(table, opened)
+    assert opened.provenance["backbone"] == "toy"
+    assert opened.verify() == EmbeddingTable.open(tmp_path / "t").digest
+    np.testing.assert_array_equal(opened.where("y == 1").embeddings, table.where("y == 1").embeddings)
+    assert open_table(Path(f"s3://bucket/t{suffix}"), "y == 1").ids.tolist() == table.where("y == 1").ids.tolist()
+    one = f"s3://me:secret@bucket/t{suffix}/{part.name}?endpoint_override={store[1]}&scheme=http"
+    assert_same(EmbeddingTable.open(part), EmbeddingTable.open(one))
+    with pytest.raises(ValueError, match="no column 'x' in s3://bucket/t") as caught:
+        EmbeddingTable.open(one).column("x")
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_wrong_in_a_store_is_named(tmp_path: Path, store: tuple[Any, str]) -> None:
+    for path in ("s3://bucket/none", "s3://bucket/none.parquet", "s3://nobody/t"):
+        with pytest.raises(FileNotFoundError, match=f"no embedding table at {path}"):
+            EmbeddingTable.open(path)
+    parts = write_parts(tmp_path / "t", make_table(25))
+    pa.fs.copy_files(str(tmp_path / "t"), "s3://bucket/whole")
+    parts[1].write_bytes(parts[1].read_bytes()[:-300])
+    pa.fs.copy_files(str(tmp_path / "t"), "s3://bucket/bad")
+    with pytest.raises(ValueError, match=r"^s3://bucket/bad/part-1\.parquet is damaged"):
+        EmbeddingTable.open("s3://bucket/bad")
+    opened = EmbeddingTable.open("s3://bucket/whole")
+    store[0].stop()
+    with pytest.raises(ValueError, match=r"s3://bucket/whole/part-0\.parquet cannot be read .*store can be reached"):
+        opened.verify()
+    store[0].start()
+
+
+def test_a_lance_data_set_is_a_table(tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance", reason="needs pylance")
+    lance.write_dataset(pa.table(make_table(25)), tmp_path / "t.lance", max_rows_per_file=10)
+    opened = EmbeddingTable.open(tmp_path / "t.lance")
+    assert_same(make_table(25), opened)
+    assert opened.verify() == make_table(25).digest
+    assert [len(X) for X, _ in opened.iter_batches(4)][:2] == [4, 4]

@@ -22,7 +22,7 @@ BATCH = 8192
 def predict(
     adapted: options.AdaptedFile,
     table: options.TableFile,
-    out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv or .parquet.")],
+    out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv, .parquet, or a folder like TABLE.")],
     proba: Annotated[bool, Option("--proba", help="Add a column of probabilities per class or label.")] = False,
     where: options.Where = None,
     embedding: options.Embedding = None,
@@ -37,8 +37,11 @@ def predict(
       pro2 predict adapted.safetensors new.arrow --out predictions.csv
       pro2 predict adapted.safetensors new.arrow --proba --out predictions.parquet
     """
-    check_out(out, force, (".csv", ".parquet"))
-    from pro2.atomic import atomic_write
+    is_folder = out.suffix == ""
+    if is_folder and out.exists():
+        raise FileExistsError(f"{out} exists; give --out a folder that does not exist yet")
+    check_out(out, force, (".csv", ".parquet", ""))
+    from pro2.atomic import atomic_folder, atomic_write
     from pro2.tables.csv_files import write_rows
 
     classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
@@ -46,10 +49,10 @@ def predict(
     names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
     counts = Counter({str(name): 0 for name in names.tolist()})
 
-    def write(file: IO[bytes]) -> None:
-        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, rows, proba, counts, progress)
+    def write(file: IO[bytes], part: EmbeddingTable = rows) -> None:
+        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, part, proba, counts)
         first = next(batches)
-        batches = chain([first], batches)
+        batches = map(advance, chain([first], batches))
         if out.suffix.lower() == ".csv":
             write_rows(file, list(first), chain.from_iterable(zip(*batch.values()) for batch in batches))
             return
@@ -60,14 +63,28 @@ def predict(
             for batch in batches:
                 writer.write_table(pa.table(batch))
 
+    def write_parts(folder: Path) -> None:
+        for name, part in rows.split_by_part().items():
+            path = (folder / name).with_suffix(".parquet")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                write(file, part)
+
+    def advance(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        progress.update(progress.done + len(batch["id"]), len(rows))
+        return batch
+
     with Progress("rows", quiet=len(rows) <= BATCH) as progress:
-        atomic_write(out, write, force)
+        if is_folder:
+            atomic_folder(out, write_parts)
+        else:
+            atomic_write(out, write, force)
     listed = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
     print_result({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({listed})"], as_json)
 
 
 def _predictions(
-    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str], progress: Progress
+    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str]
 ) -> Iterator[dict[str, list[Any]]]:
     """Columns of predictions, a batch at a time for tables larger than memory; `counts` adds up the answers."""
     ids = table.ids
@@ -86,4 +103,3 @@ def _predictions(
         if proba:
             columns |= {f"proba_{name}": values.tolist() for name, values in zip(counts, probabilities)}
         yield columns
-        progress.update(span.stop, len(table))

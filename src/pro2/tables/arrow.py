@@ -276,9 +276,8 @@ class Source:
                 texts, origin = ids.to_pylist(), self.origin
                 if self.parts:
                     repeated = Counter(texts).most_common(1)[0][0]
-                    rows = [row for row, text in enumerate(texts) if text == repeated]
-                    of = np.searchsorted(np.cumsum([part.n_rows for part in self.parts]), rows, side="right")
-                    origin = " and ".join(dict.fromkeys(self.parts[i].origin for i in of.tolist()))
+                    parts = self.part_of([row for row, text in enumerate(texts) if text == repeated])
+                    origin = " and ".join(dict.fromkeys(self.parts[i].origin for i in parts.tolist()))
                 check_unique(texts, origin)
             return ids
 
@@ -286,6 +285,10 @@ class Source:
         """Refuse ids that repeat, before any of them is used."""
         if self.id_name is not None:
             self.ids  # noqa: B018 - read for its check
+
+    def part_of(self, rows: Any) -> np.ndarray:
+        """The number of the part that each of these rows is in."""
+        return np.searchsorted(np.cumsum([part.n_rows for part in self.parts]), rows, side="right")
 
     # ---- the embedding
 
@@ -343,12 +346,19 @@ class Source:
 
         From memory where it is kept, or else read again.
         """
+        start = 0
+        if self.parts and rows is not None and not self.is_kept:  # only the parts that these rows are in
+            for part in self.parts:
+                low, high = np.searchsorted(rows, (start, start + part.n_rows))
+                if low < high:
+                    yield from part.blocks(size, rows[low:high] - start)
+                start += part.n_rows
+            return
         blocks: Iterator[np.ndarray]
         if self.keep or "pieces" in self.__dict__:
             blocks = (piece[i : i + size] for piece in self.pieces for i in range(0, len(piece), size))
         else:
             blocks = self.matrices(size)
-        start = 0
         for block in blocks:
             if rows is None:
                 yield block

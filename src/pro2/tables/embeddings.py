@@ -329,6 +329,15 @@ class EmbeddingTable:
             raise TableError(f"n must not be negative, found {n}")
         return self._pick(lambda: self.rows[:n], f"head {n}")
 
+    def split_by_part(self) -> dict[str, Self]:
+        """The rows in each file of a folder, by its path in the folder; of a single file all rows, by its name."""
+        source = self._source
+        if not source.parts:
+            return {Path(source.origin).name: self}
+        part_of = source.part_of(self.rows)
+        names = [part.origin.removeprefix(source.origin).lstrip("/") for part in source.parts]
+        return {names[i]: self.take(part_of == i) for i in np.unique(part_of).tolist()}
+
     def take(self, rows: Any) -> Self:
         """Rows by number (or by a boolean mask), in the order given."""
         index = row_numbers(rows, self.n_rows)

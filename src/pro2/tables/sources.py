@@ -76,10 +76,10 @@ def read(path: str | PathLike[str], embedding: str | None = None, columns: Any =
             return read_saved(Path(inside)).choose(embedding)
         if is_folder:
             return read_folder(filesystem, open_file, inside, origin, embedding)
+        if kind == pa.fs.FileType.NotFound and suffix in {"", *suffixes}:
+            raise FileNotFoundError(f"no embedding table at {origin}; make one with `pro2 embed`")
         if suffix not in suffixes:
             raise TableError(f"cannot open {origin}: suffix {suffix!r}; expected one of {', '.join(sorted(suffixes))}")
-        if kind == pa.fs.FileType.NotFound:
-            raise FileNotFoundError(f"no embedding table at {origin}; make one with `pro2 embed`")
         if suffix == ".npy":
             return read_npy(Path(inside), columns)
         if suffix in _READERS:
@@ -97,9 +97,10 @@ def locate(path: str | PathLike[str]) -> tuple[pa.fs.FileSystem, str, str]:
     if found is None:
         return pa.fs.LocalFileSystem(use_mmap=True), str(path), str(path)
     address = f"{found[1]}://{str(path)[found.end() :]}"
-    with reading(address):
+    origin = re.sub(r"//[^/]*@", "//", address.partition("?")[0])  # without a password
+    with reading(origin):
         filesystem, inside = pa.fs.FileSystem.from_uri(address)
-    return filesystem, inside, address.partition("?")[0]
+    return filesystem, inside, origin
 
 
 def _carries_digest(path: Path) -> bool:
