@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from pro2.lab.experiments.plan import Plan, parse_plan
+from pro2.lab.experiments.run import run_sweep
+from pro2.lab.experiments.store import read_view
+
+Rows = list[dict[str, Any]]
+Sweep = Callable[..., Rows]
 
 
 @pytest.fixture
@@ -40,9 +48,32 @@ def plan_values() -> dict[str, Any]:
         "l2": [0.1, 0.01],
         "validation": 5,
         "selection": "validation",
-        "baseline": "linear-probe",
         "methods": [{"method": "pro2"}, {"method": "random"}, {"method": "linear-probe"}],
         "data": [
             {"name": "birds", "table": "birds.npz", "source": "split == 0", "pool": "split == 2", "group": "place"}
         ],
     }
+
+
+@pytest.fixture
+def make_plan(plan_values: dict[str, Any]) -> Callable[..., Plan]:
+    """The small plan with some of its keys changed."""
+
+    def make(**changes: Any) -> Plan:
+        plan = parse_plan({**plan_values, **changes})
+        assert isinstance(plan, Plan)
+        return plan
+
+    return make
+
+
+@pytest.fixture
+def sweep(table_folder: Path, make_plan: Callable[..., Plan]) -> Sweep:
+    """Run the small plan with some of its keys changed into a folder, without a failure; returns its rows."""
+
+    def run(out: str = "out", n_workers: int | None = None, **changes: Any) -> Rows:
+        state = run_sweep(make_plan(**changes), table_folder / out, data=table_folder, n_workers=n_workers)
+        assert state.n_failed == 0
+        return read_view(table_folder / out).to_pylist()
+
+    return run

@@ -11,28 +11,17 @@ import pytest
 
 from pro2.estimators import PriorFamily, Projection
 from pro2.lab.baselines import create_baseline
-from pro2.lab.experiments import find_plan, parse_plan
+from pro2.lab.experiments import find_plan
 from pro2.lab.experiments.methods import ESTIMATORS, INGREDIENTS, Ablated, FitKey, fit_source, fits_of, grid_of
 from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.run import expand, run_sweep
-from pro2.lab.experiments.store import read_view
 from pro2.lab.report import write_report
 from pro2.tables.draws import draw
 
-from .conftest import write_birds
+from .conftest import Sweep
 
-
-def _plan(values: dict[str, Any], **changes: Any) -> Plan:
-    plan = parse_plan({**values, "baseline": None, **changes})
-    assert isinstance(plan, Plan)
-    return plan
-
-
-def _rows(plan: Plan, out: Path, data: Path) -> list[dict[str, Any]]:
-    summary = run_sweep(plan, out, data=data)
-    assert summary.n_failed == 0
-    return read_view(out).to_pylist()
+ADAMW = {"method": "pro2", "params": {"solver": "adamw"}}
 
 
 def _fits(plan: Plan, folder: Path) -> tuple[Problem, dict[str, list[FitKey]]]:
@@ -45,9 +34,9 @@ def _fits(plan: Plan, folder: Path) -> tuple[Problem, dict[str, list[FitKey]]]:
 
 
 @pytest.mark.parametrize("name", [n for n in ESTIMATORS if grid_of(MethodSpec(n)) and n != "pro2"])
-def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder: Path, plan_values: Any) -> None:
+def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder: Path, make_plan: Any) -> None:
     """One registry: the sweep and the estimator's own `fit` make the same features."""
-    problem, keys = _fits(_plan(plan_values, methods=[{"method": name}], n_features=[4]), table_folder)
+    problem, keys = _fits(make_plan(methods=[name], n_features=[4]), table_folder)
     features = fit_source(problem, keys[name][0])
     X = problem.X[problem.source]
     params = {} if name == "linear-probe" else {"n_components": 4, "random_state": keys[name][0].start}
@@ -57,21 +46,30 @@ def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder:
     np.testing.assert_allclose(features.transform(X, 4), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("params", [{"solver": "krylov"}, {"solver": "logistic", "ridge": 0.1},
+                                    {"solver": "adamw"}, {"solver": "adamw", "scale": "unit"}], ids=str)  # fmt: skip
+def test_the_paper_s_features_are_those_of_the_projection(params: Any, table_folder: Path, make_plan: Any) -> None:
+    problem, keys = _fits(make_plan(methods=[{"method": "pro2", "params": params}], n_features=[4]), table_folder)
+    features = fit_source(problem, keys["pro2"][0])
+    X, y = problem.X[problem.source], problem.y[problem.source]
+    expected = Projection(4, keep_norms=True, random_state=0, **params).fit_transform(X, y)
+    np.testing.assert_allclose(features.transform(X, 4), expected, rtol=1e-3, atol=1e-3)
+    if params["solver"] == "adamw":
+        slower = fit_source(problem, keys["pro2"][0]._replace(params=(*keys["pro2"][0].params, ("project_lr", 0.001))))
+        assert not np.allclose(slower.components, features.components, rtol=0.1)
+
+
 @pytest.mark.parametrize("method", ["random", "pro2-nc", "mixpro"])
-def test_chance_in_a_method_repeats_itself(method: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    plan = _plan(plan_values, methods=[{"method": method, "untuned": True}], shots=[4], seeds=[0, 1])
-    one, other = ([row["accuracy"] for row in _rows(plan, tmp_path / out, table_folder)] for out in ("a", "b"))
-    assert one == other
+def test_chance_in_a_method_repeats_itself(method: str, sweep: Sweep) -> None:
+    changes = {"methods": [{"method": method, "untuned": True}], "shots": [4], "seeds": [0, 1]}
+    assert sweep("a", **changes) == sweep("b", **changes)
 
 
-TRAINED = [{"method": "teney"}, {"method": "pro2-nc"}, {"method": "pro2", "params": {"solver": "adamw"}}]
-
-
-@pytest.mark.parametrize("method", TRAINED, ids=lambda m: m["method"])
-def test_features_can_be_trained_on_a_device(method: dict[str, Any], table_folder: Path, plan_values: Any) -> None:
+@pytest.mark.parametrize("method", [{"method": "teney"}, {"method": "pro2-nc"}, ADAMW], ids=lambda m: m["method"])
+def test_features_can_be_trained_on_a_device(method: dict[str, Any], table_folder: Path, make_plan: Any) -> None:
     """PyTorch gets the same features as NumPy, and hands NumPy arrays back."""
     pytest.importorskip("torch")
-    problem, keys = _fits(_plan(plan_values, methods=[method], n_features=[4]), table_folder)
+    problem, keys = _fits(make_plan(methods=[method], n_features=[4]), table_folder)
     (key,) = keys[method["method"]]
     here, there = (fit_source(replace(problem, device=where, _made={}), key) for where in (None, "cpu"))
     X = problem.X[problem.source]
@@ -79,44 +77,26 @@ def test_features_can_be_trained_on_a_device(method: dict[str, Any], table_folde
     np.testing.assert_allclose(there.transform(X, 4), here.transform(X, 4), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("scale", ["standard", "unit"])
-def test_the_paper_s_basis_is_that_of_the_projection(scale: str, table_folder: Path, plan_values: Any) -> None:
-    adamw = {"method": "pro2", "params": {"solver": "adamw", "scale": scale}}
-    problem, keys = _fits(_plan(plan_values, methods=[adamw], n_features=[4]), table_folder)
-    features = fit_source(problem, keys["pro2"][0])
-    projection = Projection(4, solver="adamw", scale=scale, keep_norms=True, random_state=0)
-    X = problem.X[problem.source]
-    np.testing.assert_allclose(
-        features.transform(X, 4), projection.fit_transform(X, problem.y[problem.source]), rtol=1e-3, atol=1e-3
-    )
-    slower = fit_source(problem, keys["pro2"][0]._replace(params=(*keys["pro2"][0].params, ("project_lr", 0.001))))
-    assert not np.allclose(slower.components, features.components, rtol=0.1)
-
-
-def test_a_sweep_trains_on_the_device_it_is_given(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+def test_a_sweep_trains_on_the_device_it_is_given(table_folder: Path, make_plan: Any) -> None:
     torch = pytest.importorskip("torch")
-    plan = _plan(plan_values, methods=[{"method": "teney"}], n_features=[2], shots=[4], seeds=[0])
-    run_sweep(plan, tmp_path / "out", data=table_folder, device="cpu")
-    write_report(tmp_path / "out", markdown=tmp_path / "pages")
-    assert "gradient steps on cpu;" in next((tmp_path / "pages").glob("*.md")).read_text()
+    plan, out = make_plan(methods=["teney"], n_features=[2], shots=[4], seeds=[0]), table_folder / "out"
+    run_sweep(plan, out, data=table_folder, device="cpu")
+    write_report(out, markdown=table_folder / "pages")
+    assert "gradient steps on cpu;" in next((table_folder / "pages").glob("*.md")).read_text()
     with pytest.raises(ValueError, match="device='tpu' is not known"):
-        run_sweep(plan, tmp_path / "out", data=table_folder, device="tpu")
+        run_sweep(plan, out, data=table_folder, device="tpu")
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="PyTorch sees no GPU"):
-            run_sweep(plan, tmp_path / "out", data=table_folder, device="cuda")
+            run_sweep(plan, out, data=table_folder, device="cuda")
 
 
 @pytest.mark.parametrize("method", ["pro2", "random", "pca", "linear-probe"])
-def test_untuned_is_the_estimator_itself(method: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    plan = _plan(plan_values, methods=[{"method": method, "untuned": True, "params": {"scale": "unit"}}], shots=[6],
-                 seeds=[0])  # fmt: skip
-    if method == "random":
-        plan = _plan(plan_values, methods=[{"method": method, "untuned": True, "params": {"random_state": 0}}],
-                     shots=[6], seeds=[0])  # fmt: skip
-    problem = load_problems(plan.data, table_folder)[0]["birds"]
+def test_untuned_is_the_estimator_itself(method: str, table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
     params = {"random_state": 0} if method == "random" else {"scale": "unit"}
+    rows = sweep(methods=[{"method": method, "untuned": True, "params": params}], shots=[6], seeds=[0])
+    problem = load_problems(make_plan().data, table_folder)[0]["birds"]
     model = ESTIMATORS[method](**params).fit(problem.X[problem.source], problem.y[problem.source])
-    for row in _rows(plan, tmp_path / "out", table_folder):
+    for row in rows:
         drawn = draw(problem.y, problem.targets[row["target"]], 6, 0, n_val=5)
         adapted = model.adapt(problem.X[drawn.few], problem.y[drawn.few])
         score = adapted.score(problem.X[drawn.rest], problem.y[drawn.rest])
@@ -124,37 +104,34 @@ def test_untuned_is_the_estimator_itself(method: str, table_folder: Path, plan_v
         assert row["n_features"] is row["l2"] is None
 
 
-def test_seeds_share_as_many_starts_as_asked_for(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+def test_seeds_share_as_many_starts_as_asked_for(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
     trained = {"method": "teney", "starts": 2, "n_features": [3], "l2": [0.1]}
-    plan = _plan(plan_values, methods=[trained], seeds=[0, 1, 2, 3], shots=[4])
-    assert [key.start for key in _fits(plan, table_folder)[1]["teney"]] == [0, 1]
-    rows = _rows(plan, tmp_path / "two", table_folder)
-    one = _rows(_plan(plan_values, methods=[{**trained, "starts": 1}], seeds=[0, 1, 2, 3], shots=[4]),
-                tmp_path / "one", table_folder)  # fmt: skip
-    even = [(a["accuracy"], b["accuracy"]) for a, b in zip(rows, one) if a["seed"] % 2 == 0]
-    odd = [(a["accuracy"], b["accuracy"]) for a, b in zip(rows, one) if a["seed"] % 2 == 1]
-    assert all(a == b for a, b in even)
-    assert any(a != b for a, b in odd)
+    changes = {"methods": [trained], "seeds": [0, 1, 2, 3], "shots": [4]}
+    assert [key.start for key in _fits(make_plan(**changes), table_folder)[1]["teney"]] == [0, 1]
+    rows, one = sweep("two", **changes), sweep("one", **{**changes, "methods": [{**trained, "starts": 1}]})
+    same = {parity: [a["accuracy"] == b["accuracy"] for a, b in zip(rows, one) if a["seed"] % 2 == parity]
+            for parity in (0, 1)}  # fmt: skip
+    assert all(same[0])
+    assert not all(same[1])
 
 
-def test_what_depends_on_its_size_is_trained_for_each(table_folder: Path, plan_values: Any) -> None:
-    adamw = {"method": "pro2", "name": "a", "params": {"solver": "adamw"}}
-    plan = _plan(plan_values, methods=["teney", "pro2-nc", adamw, "pro2"])
+def test_what_depends_on_its_size_is_trained_for_each(table_folder: Path, make_plan: Any) -> None:
+    plan = make_plan(methods=["teney", "pro2-nc", {**ADAMW, "name": "a"}, "pro2"])
     sizes = {name: [key.size for key in keys] for name, keys in _fits(plan, table_folder)[1].items()}
     assert sizes == {"teney": [1, 3, 12], "pro2-nc": [12], "a": [12], "pro2": [12]}
 
 
-def test_the_paper_s_basis_is_nested_up_to_its_optimiser_s_rounding(table_folder: Path, plan_values: Any) -> None:
+def test_the_paper_s_basis_is_nested_up_to_its_optimiser_s_rounding(table_folder: Path, make_plan: Any) -> None:
     """QR goes in order, so what comes later changes nothing before it: one training serves every number of features."""
-    problem, keys = _fits(_plan(plan_values, methods=[{"method": "pro2", "params": {"solver": "adamw"}}]), table_folder)
+    problem, keys = _fits(make_plan(methods=[ADAMW]), table_folder)
     large, small = (fit_source(problem, keys["pro2"][0]._replace(size=size)).components for size in (12, 4))
     cosine = np.sum(large[:4] * small, axis=1) / np.linalg.norm(large[:4], axis=1) / np.linalg.norm(small, axis=1)
     assert np.all(cosine > 0.98)
 
 
 @pytest.mark.parametrize("without", INGREDIENTS)
-def test_an_ablated_family_lacks_one_ingredient_and_adapts(without: str, table_folder: Path, plan_values: Any) -> None:
-    problem = load_problems(_plan(plan_values).data, table_folder)[0]["birds"]
+def test_an_ablated_family_lacks_one_ingredient_and_adapts(without: str, table_folder: Path, make_plan: Any) -> None:
+    problem = load_problems(make_plan().data, table_folder)[0]["birds"]
     model = Ablated(without)
     changed = [name for name, value in vars(PriorFamily()).items() if getattr(model.priors, name) != value]
     assert changed == [INGREDIENTS[without][0]]
@@ -166,78 +143,53 @@ def test_an_ablated_family_lacks_one_ingredient_and_adapts(without: str, table_f
 def test_the_plan_of_the_ablation_takes_out_every_ingredient() -> None:
     plan = find_plan("ablation")
     assert isinstance(plan, Plan)
-    asked = {m.params["without"] for m in plan.methods if m.method == "ablated"}
-    assert asked == set(INGREDIENTS)
+    assert {m.params["without"] for m in plan.methods if m.method == "ablated"} == set(INGREDIENTS)
 
 
-def test_two_rules_of_one_method_share_their_runs(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    both = [{"method": "pro2"}, {"method": "pro2", "name": "loo", "selection": "support"}]
-    plan = _plan(plan_values, methods=both)
-    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
-    rows = read_view(tmp_path / "out").to_pylist()
-    assert len(rows) == 2 * summary.n_done
+def test_two_rules_of_one_method_share_their_runs(table_folder: Path, sweep: Sweep, make_plan: Any) -> None:
+    methods = ["pro2", {"method": "pro2", "name": "loo", "selection": "support"}]
+    rows = sweep(methods=methods)
+    assert len(rows) == 2 * run_sweep(make_plan(methods=methods), table_folder / "out", data=table_folder).n_before
     assert all(row["support_loss"] is not None for row in rows)
-    assert [r["accuracy"] for r in rows if r["method"] == "loo"] == [
-        r["accuracy"] for r in rows if r["method"] == "pro2"
-    ]
+    one, other = ([r["accuracy"] for r in rows if r["method"] == name] for name in ("pro2", "loo"))
+    assert one == other
 
 
 @pytest.mark.parametrize("kind", ["knn", "gp", "boosting"])
-def test_any_learner_on_the_features(kind: str, table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    methods = [{"method": "pro2", "name": f"pro2-{kind}", "params": {"probe": kind}}, {"method": "random", "name": "r",
-               "params": {"probe": kind}}]  # fmt: skip
-    plan = _plan(plan_values, methods=methods, shots=[30], seeds=[0], n_features=[2, 12])
-    rows = _rows(plan, tmp_path / "out", table_folder)
+def test_any_learner_on_the_features(kind: str, sweep: Sweep) -> None:
+    methods = [{"method": name, "params": {"probe": kind}} for name in ("pro2", "random")]
+    rows = sweep(methods=methods, shots=[30], seeds=[0], n_features=[2, 12])
     assert len(rows) == 2 * 3 * 2
     assert all(row["l2"] is None and 0 <= row["worst_group"] <= row["accuracy"] <= 1 for row in rows)
-    mine = [r["accuracy"] for r in rows if r["target"] == "spurious" and r["method"] == f"pro2-{kind}"]
-    assert np.mean(mine) > 0.8
+    assert np.mean([r["accuracy"] for r in rows if (r["target"], r["method"]) == ("spurious", "pro2")]) > 0.8
 
 
-def test_groups_are_measured_where_the_table_has_them(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    with_groups = _rows(_plan(plan_values), tmp_path / "groups", table_folder)
-    assert all(0 <= row["worst_group"] <= row["accuracy"] for row in with_groups)
-    data = [{"name": "birds", "table": "birds.npz", "source": "split == 0", "targets": {"later": "split == 2"}}]
-    without = _rows(_plan(plan_values, data=data), tmp_path / "none", table_folder)
-    assert all(row["worst_group"] is None for row in without)
-    named = _rows(_plan(plan_values, data=[{**data[0], "group": "place"}]), tmp_path / "named", table_folder)
-    assert all(row["worst_group"] is not None for row in named)
+def test_groups_are_measured_where_the_table_has_them(sweep: Sweep) -> None:
+    assert all(0 <= row["worst_group"] <= row["accuracy"] for row in sweep("groups"))
+    data = {"name": "birds", "table": "birds.npz", "source": "split == 0", "targets": {"later": "split == 2"}}
+    assert all(row["worst_group"] is None for row in sweep("none", data=[data]))
+    assert all(row["worst_group"] is not None for row in sweep("named", data=[{**data, "group": "place"}]))
 
 
-def test_a_table_that_is_optional_may_be_absent(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+def test_a_table_that_is_optional_may_be_absent(table_folder: Path, plan_values: Any, make_plan: Any) -> None:
     gone = {**plan_values["data"][0], "name": "gone", "table": "gone.npz", "optional": True}
-    plan = _plan(plan_values, data=[*plan_values["data"], gone])
-    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
-    assert [(s.data, s.reason.startswith("its table gone.npz is not in")) for s in summary.skips] == [("gone", True)]
+    state = run_sweep(make_plan(data=[*plan_values["data"], gone]), table_folder / "out", data=table_folder)
+    assert [(s.data, s.reason.startswith("its table gone.npz is not in")) for s in state.skips] == [("gone", True)]
     with pytest.raises(ValueError, match=r"gone.*say in which folder"):
-        run_sweep(_plan(plan_values, data=[gone]), tmp_path / "none", data=table_folder)
+        run_sweep(make_plan(data=[gone]), table_folder / "none", data=table_folder)
 
 
-def test_a_short_class_gives_what_it_has(plan_values: Any, tmp_path: Path) -> None:
+def test_a_short_class_gives_what_it_has(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
     """Sixty-two classes with one short class: no cell is lost."""
     rng = np.random.default_rng(0)
     y = np.r_[np.arange(1240) % 62, np.repeat(np.arange(61), 6), [61, 61]]
-    X = rng.normal(size=(len(y), 10)) + 3 * rng.normal(size=(62, 10))[y]
-    np.savez(tmp_path / "many.npz", embeddings=X.astype(np.float32), y=y, split=(np.arange(len(y)) >= 1240).astype(int))
+    X, split = rng.normal(size=(len(y), 10)) + 3 * rng.normal(size=(62, 10))[y], np.arange(len(y)) >= 1240
+    np.savez(table_folder / "many.npz", embeddings=X.astype(np.float32), y=y, split=split.astype(int))
     data = [{"name": "many", "table": "many.npz", "source": "split == 0", "targets": {"later": "split == 1"}}]
     base = {"data": data, "methods": ["pro2"], "shots": [2, 5], "n_features": [8], "l2": [0.1], "validation": 0,
             "selection": "oracle", "min_test": 1}  # fmt: skip
-    assert (
-        "label 61 has 2 rows" in run_sweep(_plan(plan_values, **base), tmp_path / "skip", data=tmp_path).skips[0].reason
-    )
-    rows = _rows(_plan(plan_values, **base, short="take"), tmp_path / "take", tmp_path)
+    state = run_sweep(make_plan(**base), table_folder / "skip", data=table_folder)
+    assert "label 61 has 2 rows" in state.skips[0].reason
+    rows = sweep(**base, short="take")
     assert {row["shots"] for row in rows} == {2, 5}
     assert {row["n_test"] for row in rows if row["shots"] == 5} == {61 * 1 + 1}
-
-
-def test_groups_are_part_of_the_key(table_folder: Path, plan_values: Any) -> None:
-    def keys() -> set[str]:
-        data = [{**plan_values["data"][0], "targets": {"later": "split == 2"}}]
-        plan = _plan(plan_values, data=data)
-        return {cell.key for cell in expand(plan, load_problems(plan.data, table_folder)[0])[0]}
-
-    before = keys()
-    with np.load(table_folder / "birds.npz") as table:
-        place = table["place"]
-    write_birds(table_folder / "birds.npz", place=np.roll(place, 1))
-    assert not keys() & before

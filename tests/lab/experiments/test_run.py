@@ -13,108 +13,93 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from pro2.estimators import Projection
-from pro2.lab.experiments import methods, parse_plan
+from pro2.lab.experiments import methods
 from pro2.lab.experiments import run as module
 from pro2.lab.experiments.problems import load_problems
 from pro2.lab.experiments.run import code_hash, estimate_sweep, expand, hashed_files, run_sweep
 from pro2.lab.experiments.store import ResultStore, read_view
 from pro2.tables.draws import draw
 
-from .conftest import write_birds
+from .conftest import Sweep, write_birds
+
+GAUSSIANS = [{"name": "shog", "generator": "shog"}]
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    return read_view(folder).to_pylist()
-
-
-def test_rows_equal_single_fits(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    plan = parse_plan(plan_values)
-    summary = run_sweep(plan, tmp_path / "out", data=table_folder)
-    rows = _rows(tmp_path / "out")
+def test_rows_equal_single_fits(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
+    rows = sweep()
     # 3 targets x 2 shots x 3 seeds x (3 x 2 settings of two ranked methods + 2 of the linear probe)
-    assert summary.n_done == len(rows) == 3 * 2 * 3 * (6 + 6 + 2)
-    problem = load_problems(plan.data, table_folder)[0]["birds"]
+    assert len(rows) == 3 * 2 * 3 * (6 + 6 + 2)
+    problem = load_problems(make_plan().data, table_folder)[0]["birds"]
     projection = Projection(12).fit(problem.X[problem.source], problem.y[problem.source])
     for row in [r for r in rows if r["method"] == "pro2"][::7]:
         drawn = draw(problem.y, problem.targets[row["target"]], row["shots"], row["seed"], n_val=5)
         Z = projection.transform(problem.X)[:, : row["n_features"]]
-        M = len(drawn.few)
-        probe = LogisticRegression(C=1 / (row["l2"] * M), tol=1e-10, max_iter=10_000)
+        probe = LogisticRegression(C=1 / (row["l2"] * len(drawn.few)), tol=1e-10, max_iter=10_000)
         probe.fit(Z[drawn.few], problem.y[drawn.few])
-        assert row["accuracy"] == pytest.approx(
-            probe.score(Z[drawn.rest], problem.y[drawn.rest]), abs=1.5 / len(drawn.rest)
-        )
+        score = probe.score(Z[drawn.rest], problem.y[drawn.rest])
+        assert row["accuracy"] == pytest.approx(score, abs=1.5 / len(drawn.rest))
         assert row["val_accuracy"] == pytest.approx(probe.score(Z[drawn.val], problem.y[drawn.val]), abs=0.11)
         assert row["n_test"] == len(drawn.rest)
 
 
-def test_a_second_start_does_nothing_and_a_longer_plan_only_the_rest(
-    table_folder: Path, plan_values: Any, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    first = run_sweep(parse_plan(plan_values), out, data=table_folder)
+def test_a_second_start_does_nothing_and_a_longer_plan_only_the_rest(table_folder: Path, make_plan: Any) -> None:
+    out = table_folder / "out"
+    first = run_sweep(make_plan(), out, data=table_folder)
     before = (out / "results.parquet").read_bytes()
-    again = run_sweep(parse_plan(plan_values), out, data=table_folder)
+    again = run_sweep(make_plan(), out, data=table_folder)
     assert (again.n_before, again.n_done) == (first.n_done, 0)
     assert (out / "results.parquet").read_bytes() == before
-    longer = run_sweep(parse_plan({**plan_values, "seeds": 4}), out, data=table_folder)
-    assert longer.n_before == first.n_done
-    assert longer.n_done == 3 * 2 * 1 * 14
-    assert len(_rows(out)) == 3 * 2 * 4 * 14
+    longer = run_sweep(make_plan(seeds=4), out, data=table_folder)
+    assert (longer.n_before, longer.n_done) == (first.n_done, 3 * 2 * 1 * 14)
+    assert len(read_view(out)) == 3 * 2 * 4 * 14
 
 
 def test_names_and_order_are_not_in_the_key_but_content_is(
-    table_folder: Path, plan_values: Any, tmp_path: Path
+    table_folder: Path, plan_values: Any, make_plan: Any
 ) -> None:
-    def keys(values: dict[str, Any]) -> set[str]:
-        plan = parse_plan(values)
+    def keys(**changes: Any) -> set[str]:
+        plan = make_plan(**changes)
         return {cell.key for cell in expand(plan, load_problems(plan.data, table_folder)[0])[0]}
 
-    base = keys(plan_values)
-    renamed = {**plan_values, "name": "other", "selection": "oracle", "methods": plan_values["methods"][::-1]}
-    renamed["data"] = [{**plan_values["data"][0], "name": "vogels"}]
-    assert keys(renamed) == base
+    base, data = keys(), plan_values["data"][0]
+    renamed = [{**data, "name": "vogels"}]
+    assert keys(name="other", selection="oracle", methods=plan_values["methods"][::-1], data=renamed) == base
+    fixed = [{**data, "targets": {"later": "split == 2"}}]
+    grouped = keys(data=fixed)
+    write_birds(table_folder / "birds.npz", place=np.arange(600) % 2)
+    assert not keys(data=fixed) & grouped  # the accuracy of the worst group is measured, too
     write_birds(table_folder / "birds.npz", seed=1)
-    assert not keys(plan_values) & base
+    assert not keys() & base
     write_birds(table_folder / "birds.npz")
-    assert keys(plan_values) == base
-    for change in ({"validation": 6}, {"seeds": [9]}, {"shots": [3]}, {"l2": [1.0]}):
-        assert not keys({**plan_values, **change}) & base
-    other = {**plan_values, "methods": [{"method": "pro2", "params": {"ridge": 2.0}}], "baseline": None}
-    assert not keys(other) & base
+    assert keys() == base
+    ridge = [{"method": "pro2", "params": {"ridge": 2.0}}]
+    for change in ({"validation": 6}, {"seeds": [9]}, {"shots": [3]}, {"l2": [1.0]}, {"methods": ridge}):
+        assert not keys(**change) & base
 
 
-def test_a_renamed_method_is_read_from_the_same_results(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
-    values = {**plan_values, "methods": [{"method": "pro2", "name": "ours"}], "baseline": None}
-    assert run_sweep(parse_plan(values), tmp_path / "out", data=table_folder).n_done == 0
-    assert {row["method"] for row in _rows(tmp_path / "out")} == {"ours"}
+def test_a_renamed_method_is_read_from_the_same_results(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
+    sweep()
+    plan = make_plan(methods=[{"method": "pro2", "name": "ours"}])
+    assert run_sweep(plan, table_folder / "out", data=table_folder).n_done == 0
+    assert set(read_view(table_folder / "out")["method"].to_pylist()) == {"ours"}
 
 
-def test_cells_without_enough_rows_are_skipped_with_the_reason(
-    table_folder: Path, plan_values: Any, tmp_path: Path
-) -> None:
-    values = {**plan_values, "shots": [2, 100], "n_features": [1, 99]}
-    summary = run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
-    reasons = {(s.target, s.shots, s.method): s.reason for s in summary.skips}
+def test_cells_without_enough_rows_are_skipped_with_the_reason(table_folder: Path, make_plan: Any) -> None:
+    plan = make_plan(shots=[2, 100], n_features=[1, 99])
+    state = run_sweep(plan, table_folder / "out", data=table_folder)
+    reasons = {(s.target, s.shots, s.method): s.reason for s in state.skips}
     assert "100 shots + 5 validation + 20 test rows = 125 are needed" in reasons["minority", 100, None]
     assert "[99] are above the 12" in reasons["*", None, "pro2"]
-    assert {row["shots"] for row in _rows(tmp_path / "out") if row["target"] == "minority"} == {2}
+    rows = read_view(table_folder / "out").to_pylist()
+    assert {row["shots"] for row in rows if row["target"] == "minority"} == {2}
 
 
-def test_failures_stay_beside_the_results_and_are_retried_on_request(
-    table_folder: Path, plan_values: Any, tmp_path: Path
-) -> None:
+def test_failures_stay_beside_the_results_and_are_retried_on_request(table_folder: Path, make_plan: Any) -> None:
     # A ridge that the estimator refuses: the fit on source fails, and with it every cell that needs it.
-    values = {
-        **plan_values,
-        "methods": [{"method": "pro2"}, {"method": "pro2", "name": "bad", "params": {"ridge": -1.0}}],
-    }
-    plan = parse_plan({**values, "baseline": None})
-    out = tmp_path / "out"
-    summary = run_sweep(plan, out, data=table_folder)
-    n = 3 * 2 * 3 * 6
-    assert (summary.n_done, summary.n_failed) == (n, n)
+    plan = make_plan(methods=["pro2", {"method": "pro2", "name": "bad", "params": {"ridge": -1.0}}])
+    out, n = table_folder / "out", 3 * 2 * 3 * 6
+    state = run_sweep(plan, out, data=table_folder)
+    assert (state.n_done, state.n_failed) == (n, n)
     failure = json.loads((out / "failures.json").read_text())[0]
     assert "ridge" in failure["error"]
     assert "Traceback" in failure["traceback"]
@@ -123,28 +108,20 @@ def test_failures_stay_beside_the_results_and_are_retried_on_request(
     assert run_sweep(plan, out, data=table_folder, retry=True).n_failed == n
 
 
-def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(
-    table_folder: Path, plan_values: Any, tmp_path: Path
-) -> None:
+def test_the_paper_s_optimiser_comes_near_the_exact_probe_and_is_repeatable(sweep: Sweep) -> None:
     adamw = {"method": "pro2", "name": "adamw", "params": {"probe": "adamw", "steps": 300}, "grid": {"lr": [0.1, 0.01]}}
-    values = {**plan_values, "methods": [{"method": "pro2"}, adamw], "baseline": None, "shots": [20], "n_features": [3]}
-    for out in ("first", "second"):
-        assert run_sweep(parse_plan(values), tmp_path / out, data=table_folder).n_failed == 0
-    rows = _rows(tmp_path / "first")
-    assert rows == _rows(tmp_path / "second")
+    changes = {"methods": ["pro2", adamw], "shots": [20], "n_features": [3]}
+    rows = sweep("first", **changes)
+    assert rows == sweep("second", **changes)
     exact = {(r["target"], r["seed"], r["l2"]): r["accuracy"] for r in rows if r["method"] == "pro2"}
     fast = [r for r in rows if r["method"] == "adamw" and r["params"] == '{"lr": 0.1}']
     assert len(fast) == len(exact)
-    gaps = [abs(exact[r["target"], r["seed"], r["l2"]] - r["accuracy"]) for r in fast]
-    assert np.mean(gaps) < 0.05
+    assert np.mean([abs(exact[r["target"], r["seed"], r["l2"]] - r["accuracy"]) for r in fast]) < 0.05
 
 
-def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
+def test_a_grid_over_the_basis_itself(sweep: Sweep) -> None:
     gridded = {"method": "pro2", "name": "g", "grid": {"ridge": [0.1, 10.0]}}
-    fixed = [{"method": "pro2", "name": f"r{r}", "params": {"ridge": r}} for r in (0.1, 10.0)]
-    values = {**plan_values, "methods": [gridded, *fixed], "baseline": None}
-    run_sweep(parse_plan(values), tmp_path / "out", data=table_folder)
-    rows = _rows(tmp_path / "out")
+    rows = sweep(methods=[gridded, *({"method": "pro2", "name": f"r{r}", "params": {"ridge": r}} for r in (0.1, 10.0))])
     cell = ("target", "shots", "seed", "n_features", "l2")
     for ridge in (0.1, 10.0):
         one = {tuple(r[c] for c in cell): r["accuracy"] for r in rows if r["method"] == f"r{ridge}"}
@@ -152,19 +129,16 @@ def test_a_grid_over_the_basis_itself(table_folder: Path, plan_values: Any, tmp_
         assert one == two
 
 
-def test_multiclass_runs(tmp_path: Path, plan_values: Any) -> None:
+def test_multiclass_runs(table_folder: Path, sweep: Sweep) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     X = rng.normal(size=(400, 8)).astype(np.float32)
     X[np.arange(400), y] += 5
     labels = np.array(["ant", "bee", "cat", "dog"])[y]
-    np.savez(tmp_path / "zoo.npz", embeddings=X, y=labels, split=(np.arange(400) >= 200).astype(int))
+    np.savez(table_folder / "zoo.npz", embeddings=X, y=labels, split=(np.arange(400) >= 200).astype(int))
     data = [{"name": "zoo", "table": "zoo.npz", "source": "split == 0", "targets": {"later": "split == 1"}}]
-    plan = parse_plan({**plan_values, "data": data, "n_features": [1, 3, "all"], "shots": [5], "selection": "support"})
-    run_sweep(plan, tmp_path / "out", data=tmp_path)
-    rows = _rows(tmp_path / "out")
-    best = max(r["accuracy"] for r in rows if r["method"] == "pro2")
-    assert best > 0.95
+    rows = sweep(data=data, n_features=[1, 3, "all"], shots=[5], selection="support")
+    assert max(r["accuracy"] for r in rows if r["method"] == "pro2") > 0.95
     assert all(r["support_loss"] > 0 for r in rows)
     assert {r["n_features"] for r in rows if r["method"] == "pro2"} == {1, 3, 8}
 
@@ -183,107 +157,75 @@ def test_multiclass_runs(tmp_path: Path, plan_values: Any) -> None:
     ],
 )
 def test_bad_tables_are_refused_before_anything_runs(
-    table_folder: Path, plan_values: Any, changes: dict[str, Any], spec: dict[str, Any], message: str
+    table_folder: Path, plan_values: Any, sweep: Sweep, changes: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
     write_birds(table_folder / "birds.npz", **changes)
-    values = {**plan_values, "data": [{**plan_values["data"][0], **spec}]}
     with pytest.raises(ValueError, match=message) as raised:
-        run_sweep(parse_plan(values), table_folder / "out", data=table_folder)
+        sweep(data=[{**plan_values["data"][0], **spec}])
     assert "birds" in str(raised.value)
     assert not (table_folder / "out").exists()
 
 
-def test_an_estimate_writes_nothing(table_folder: Path, plan_values: Any) -> None:
-    estimate = estimate_sweep(parse_plan(plan_values), table_folder / "out", table_folder)
+def test_an_estimate_writes_nothing(table_folder: Path, make_plan: Any) -> None:
+    estimate = estimate_sweep(make_plan(), table_folder / "out", table_folder)
     assert estimate.n_runs == estimate.n_missing == 3 * 2 * 3 * 14
     assert estimate.n_cells == 3 * 2 * 3 * 3
     assert not (table_folder / "out").exists()
 
 
-def test_the_view_opens_in_pandas_polars_and_duckdb(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    pandas, polars, duckdb = (pytest.importorskip(m) for m in ("pandas", "polars", "duckdb"))
-    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
-    path = tmp_path / "out" / "results.parquet"
-    n = len(pandas.read_parquet(path))
-    assert n == len(polars.read_parquet(path))
-    assert duckdb.sql(f"select count(*) from '{path}'").fetchall() == [(n,)]
-
-
-def test_shifted_gaussians_show_the_paper_s_nullspace_curves(tmp_path: Path) -> None:
-    values = {"name": "g", "shots": [32], "seeds": 2, "n_features": [1, 5, 20], "l2": [0.01],
-              "measures": ["accuracy", "nullspace"],
-              "methods": [{"method": "pro2", "params": {"ridge": 0.0, "scale": "global"}}],
-              "data": [{"name": "shog", "generator": "shog"}]}  # fmt: skip
-    run_sweep(parse_plan(values), tmp_path / "out")
-    norms = {
-        (r["target"], r["n_features"]): r["nullspace_norm"]
-        for r in _rows(tmp_path / "out")
-        if r["measure"] == "nullspace"
-    }
+def test_shifted_gaussians_show_the_paper_s_nullspace_curves(sweep: Sweep) -> None:
+    bare = {"method": "pro2", "params": {"ridge": 0.0, "scale": "global"}}
+    rows = sweep(data=GAUSSIANS, shots=[32], n_features=[1, 5, 20], measures=["accuracy", "nullspace"], methods=[bare])
+    norms = {(r["target"], r["n_features"]): r["nullspace_norm"] for r in rows if r["measure"] == "nullspace"}
     assert norms["id", 1] < norms["near", 1] < norms["far", 1]
     assert norms["far", 1] > 0.8
     assert all(norms[t, 20] < 1e-6 for t in ("id", "near", "far"))
 
 
-@pytest.mark.parametrize("measure", ["nullspace", "bound"])
-def test_each_seed_is_measured_on_the_features_of_its_start(tmp_path: Path, measure: str) -> None:
+@pytest.mark.parametrize(("measure", "name"), [("nullspace", "nullspace_norm"), ("bound", "bound_bias")])
+def test_each_seed_is_measured_on_the_features_of_its_start(measure: str, name: str, sweep: Sweep) -> None:
     """With fewer starts than seeds such a plan once ended in an error, or gave a seed another's features."""
-    values = {"name": "g", "shots": [8], "seeds": 4, "n_features": [1, 3], "l2": [0.01], "measures": [measure],
-              "methods": [{"method": "teney", "starts": 2}],
-              "data": [{"name": "shog", "generator": "shog"}]}  # fmt: skip
-    run_sweep(parse_plan(values), tmp_path / "out")
-    name = "nullspace_norm" if measure == "nullspace" else "bound_bias"
-    rows = [r for r in _rows(tmp_path / "out") if r["target"] == "far"]
-    found = {(r["seed"], r["n_features"]): r[name] for r in rows}
+    teney = {"method": "teney", "starts": 2}
+    rows = sweep(data=GAUSSIANS, shots=[8], seeds=4, n_features=[1, 3], measures=[measure], methods=[teney])
+    found = {(r["seed"], r["n_features"]): r[name] for r in rows if r["target"] == "far"}
     assert len(found) == 8
     for d in (1, 3):
         assert found[0, d] == found[2, d] != found[1, d] == found[3, d]
 
 
-def test_rows_do_not_depend_on_the_number_of_workers(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    plan = parse_plan(
-        {**plan_values, "methods": ["pro2", "random", {"method": "teney", "starts": 2}], "baseline": None}
-    )
-    for n in (1, 4):
-        run_sweep(plan, tmp_path / str(n), data=table_folder, n_workers=n)
-    assert _rows(tmp_path / "1") == _rows(tmp_path / "4")
+def test_rows_do_not_depend_on_the_number_of_workers(sweep: Sweep) -> None:
+    methods = ["pro2", "random", {"method": "teney", "starts": 2}]
+    assert sweep("one", 1, methods=methods) == sweep("four", 4, methods=methods)
 
 
-def test_each_fit_on_source_is_made_once(
-    table_folder: Path, plan_values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fit_on_source_is_made_once(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     fit = methods.fit_source
     monkeypatch.setattr(methods, "fit_source", lambda problem, key: made.append(key) or fit(problem, key))
-    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder, n_workers=4)
+    sweep(n_workers=4)
     assert len(made) == len(set(made)) == 1 + 1 + 3  # pro2, the linear probe, and a random basis per seed
 
 
-def test_the_summary_has_the_processor_time_of_each_method(
-    table_folder: Path, plan_values: Any, tmp_path: Path
-) -> None:
-    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)
-    first = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert {name: found["runs"] for name, found in first["methods"].items()} == {
-        "pro2": 108, "random": 108, "linear-probe": 36
-    }  # fmt: skip
-    assert all(found["seconds"] > found["fit_seconds"] >= 0 for found in first["methods"].values())
-    assert first["methods"]["pro2"]["fit_seconds"] > 0
-    run_sweep(parse_plan(plan_values), tmp_path / "out", data=table_folder)  # does nothing, and forgets nothing
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["methods"] == first["methods"]
+def test_the_summary_has_the_processor_time_of_each_method(table_folder: Path, sweep: Sweep) -> None:
+    summary = table_folder / "out" / "summary.json"
+    sweep()
+    first = json.loads(summary.read_text())["methods"]
+    assert {name: each["runs"] for name, each in first.items()} == {"pro2": 108, "random": 108, "linear-probe": 36}
+    assert all(found["seconds"] > found["fit_seconds"] >= 0 for found in first.values())
+    assert first["pro2"]["fit_seconds"] > 0
+    sweep()  # does nothing, and forgets nothing
+    assert json.loads(summary.read_text())["methods"] == first
 
 
-def test_a_damaged_result_is_measured_again(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run_sweep(parse_plan(plan_values), out, data=table_folder)
-    before = (out / "results.parquet").read_bytes()
-    with ResultStore(out) as store:
+def test_a_damaged_result_is_measured_again(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
+    before = sweep()
+    with ResultStore(table_folder / "out") as store:
         key = next(key for key, columns in store.results() if columns)
         store._execute("UPDATE cells SET columns = replace(columns, '.', '.1') WHERE key = ?", key)
-    again = run_sweep(parse_plan(plan_values), out, data=table_folder)
+    again = run_sweep(make_plan(), table_folder / "out", data=table_folder)
     assert again.n_damaged == 1
     assert again.n_done in (2, 6)  # one cell
-    assert (out / "results.parquet").read_bytes() == before
+    assert read_view(table_folder / "out").to_pylist() == before
 
 
 def test_the_hash_of_the_code_covers_what_a_run_executes(tmp_path: Path) -> None:
