@@ -1,16 +1,12 @@
 """Calls that no one should make: every estimator with inputs of any type, scale, shape and content.
 
 The promise that is tried: a call gives finite probabilities that sum to one, or ValueError or TypeError that names the
-argument. Calls are seeded: a finding names its number, and with it the same call is made again::
-
-    python -m tests.hostile_calls "ProjectAndProbe.adapt" --number 17
+argument. Calls are seeded: a finding names its number, and `outcome(subject, number)` makes the same call again.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import traceback
 import warnings
 from collections import Counter
@@ -195,26 +191,3 @@ def campaign(subject: str, n: int, seed: int = 0) -> tuple[Counter[str], list[st
         if kind == "finding":
             findings.append(f"{subject}, call {number}: {what}")
     return counts, findings
-
-
-def main() -> None:
-    """Print what was found; exit status 1 when something was."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("subject", nargs="*", default=list(SUBJECTS))
-    parser.add_argument("--n", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--number", type=int, help="this call alone")
-    given = parser.parse_args()
-    found = False
-    for subject in given.subject:
-        if given.number is not None:
-            print(subject, *outcome(subject, given.number, given.seed))
-            continue
-        counts, findings = campaign(subject, given.n, given.seed)
-        print(f"{subject}: {dict(counts)}", *findings, sep="\n  ")
-        found |= bool(findings)
-    sys.exit(found)
-
-
-if __name__ == "__main__":
-    main()

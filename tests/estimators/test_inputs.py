@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import pro2
 from pro2 import MultiLabelProjectAndProbe, PriorFamily, Probe, ProbeBank, ProjectAndProbe, Projection
@@ -32,7 +33,12 @@ def named(rows):
     return model, model.adapt(frame(X[:24]), y[:24])
 
 
+def both_steps(X: pd.DataFrame, y: np.ndarray) -> ProjectAndProbe:
+    return ProjectAndProbe().fit(X, y, sample_domain=np.where(np.arange(len(y)) < 200, 1, -1))
+
+
 CALLS = {
+    "both steps in one fit": lambda m, a, X, y: both_steps(X[X.columns[::-1]], y).predict(X),
     "adapt": lambda m, a, X, y: m.adapt(X, y),
     "adapt, fixed": lambda m, a, X, y: ProjectAndProbe(l2=0.1).fit(X[X.columns[::-1]], y).adapt(X, y),
     "X_val": lambda m, a, X, y: m.adapt(X[X.columns[::-1]], y, X_val=X, y_val=y),
@@ -96,14 +102,6 @@ class TestFeatureNames:
         X = frame(rows[2])[NAMES[::-1]]
         with pytest.raises(ValueError, match="feature names should match"):
             CALLS[name](*named, X, rows[3])
-
-    def test_both_steps_in_one_fit_keep_them(self, rows):
-        Xs, ys, X, y = rows
-        domain = np.r_[np.ones(600), -np.ones(24)]
-        both = ProjectAndProbe().fit(frame(np.vstack([Xs, X[:24]])), np.r_[ys, y[:24]], sample_domain=domain)
-        both.predict(frame(X))
-        with pytest.raises(ValueError, match="feature names should match"):
-            both.predict(frame(X)[NAMES[::-1]])
 
     def test_a_file_keeps_them(self, named, rows, tmp_path):
         for kind, each in zip("ma", named):
@@ -255,35 +253,23 @@ class TestParameters:
         found = ProjectAndProbe(ridge=ridge).fit(*rows[:2]).coef_
         np.testing.assert_allclose(found, ProjectAndProbe(ridge=float(ridge)).fit(*rows[:2]).coef_, rtol=1e-12)
 
-    @pytest.mark.parametrize("ridge", [True, "0.3", None, -1.0, np.inf])
-    def test_anything_else_is_refused(self, rows, ridge):
-        with pytest.raises((ValueError, TypeError), match="ridge must be"):
-            ProjectAndProbe(ridge=ridge).fit(*rows[:2])
-        with pytest.raises((ValueError, TypeError), match="ridge must be"):
-            Projection(ridge=ridge).fit(*rows[:2])
-
-    def test_truth_is_no_number_of_components(self, rows):
-        with pytest.raises(ValueError, match="n_components=True must be"):
-            Projection(True).fit(*rows[:2])
-
-    @pytest.mark.parametrize("priors", ["x", PriorFamily, {"ridge": 1.0}])
-    def test_families_that_are_none(self, rows, priors):
-        for fit in (
-            lambda: ProjectAndProbe(priors=priors).fit(*rows[:2]),
-            lambda: MultiLabelProjectAndProbe(priors=priors).fit(rows[0], rows[1][:, None]),
-        ):
-            with pytest.raises((ValueError, TypeError), match="priors must"):
-                fit()
-
-    @pytest.mark.parametrize("l2", [True, 0.0, np.nan, "cv", None])
-    def test_penalties_that_are_none(self, rows, l2):
-        with pytest.raises((ValueError, TypeError), match="l2 must be"):
-            Probe(l2=l2).fit(*rows[:2])
-
-    @pytest.mark.parametrize("n_features", [True, 0, 17, 1.5, "all"])
-    def test_lengths_that_are_none(self, rows, n_features):
-        with pytest.raises((ValueError, TypeError), match="n_features must be"):
-            Probe(l2=0.1, n_features=n_features).fit(*rows[:2])
+    @pytest.mark.parametrize(
+        ("estimator", "name", "values"),
+        [
+            (ProjectAndProbe(), "ridge", [True, "0.3", None, -1.0, np.inf]),
+            (Projection(), "ridge", [True, "0.3", None, -1.0, np.inf]),
+            (Projection(), "n_components", [True, 0, 17]),
+            (ProjectAndProbe(), "priors", ["x", PriorFamily, {"ridge": 1.0}]),
+            (MultiLabelProjectAndProbe(), "priors", ["x", PriorFamily, {"ridge": 1.0}]),
+            (Probe(), "l2", [True, 0.0, np.nan, "cv", None]),
+            (Probe(l2=0.1), "n_features", [True, 0, 17, 1.5, "all"]),
+        ],
+    )
+    def test_anything_else_is_refused(self, rows, estimator, name, values):
+        X, y = rows[0], rows[1][:, None] if isinstance(estimator, MultiLabelProjectAndProbe) else rows[1]
+        for value in values:
+            with pytest.raises((ValueError, TypeError), match=rf"{name}.* must"):
+                clone(estimator).set_params(**{name: value}).fit(X, y)
 
     def test_constants_of_numpy_are_numbers_like_others(self, rows):
         Xs, ys, X, y = rows

@@ -67,18 +67,26 @@ def test_a_label_that_few_source_rows_have_points_the_right_way(n_known):
         assert np.isfinite(prior.calibrated_size)
 
 
-def test_answers_have_the_shapes_of_scikit_learn(model):
-    few, test = rows(24, 1), rows(50, 2)
-    other = MultiOutputClassifier(LogisticRegression()).fit(*rows(500, 0))
+def test_scikit_learn_takes_it_for_a_multi_label_classifier(model):
+    few, test, source = rows(60, 1), rows(200, 2), rows(500, 0)
+    other, chain = (kind(LogisticRegression()).fit(*source) for kind in (MultiOutputClassifier, ClassifierChain))
     for ours in (model, model.adapt(*few)):
         assert [p.shape for p in ours.predict_proba(test[0])] == [p.shape for p in other.predict_proba(test[0])]
         assert ours.predict(test[0]).shape == other.predict(test[0]).shape
         np.testing.assert_array_equal(ours.predict(test[0]), np.stack(ours.predict_proba(test[0]))[..., 1].T > 0.5)
         assert ours.score(*test) == np.mean(np.all(ours.predict(test[0]) == test[1], axis=1))
+        assert ours.decision_function(test[0]).shape == chain.decision_function(test[0]).shape
+        assert ours.predict(test[0]).dtype.kind == "i"
+        assert get_tags(ours).classifier_tags.multi_label
+        assert get_tags(ours).target_tags.multi_output
+        proba = np.stack(ours.predict_proba(test[0]))[..., 1].T
+        for name, metric in (("average_precision", average_precision_score), ("roc_auc", roc_auc_score)):
+            assert get_scorer(name)(ours, *test) == pytest.approx(metric(test[1], proba))
     np.testing.assert_array_equal(model.classes_, other.classes_)
-    for weight in (np.zeros(50), np.ones(3)):
+    for weight in (np.zeros(200), np.ones(3)):
         with pytest.raises(ValueError, match="sample_weight"):
             model.score(*test, sample_weight=weight)
+    assert cross_val_score(MultiLabelProjectAndProbe(), *rows(200, 3), scoring="f1_macro", cv=3).min() > 0.6
 
 
 def test_a_source_that_ranks_no_direction_has_a_report():
@@ -201,21 +209,6 @@ def test_the_report_has_a_line_for_each_label(model):
     assert lines[2].split()[:3] == ["0", str(Y[:, 0].sum()), str(24 - Y[:, 0].sum())]
     assert report.to_dict()["1"] is None
     assert report.to_dict()["2"]["n_labels"] == 24
-
-
-def test_scikit_learn_takes_it_for_a_multi_label_classifier(model):
-    few, test = rows(60, 1), rows(200, 2)
-    chain = ClassifierChain(LogisticRegression()).fit(*rows(500, 0))
-    for ours in (model, model.adapt(*few)):
-        tags = get_tags(ours)
-        assert tags.classifier_tags.multi_label
-        assert tags.target_tags.multi_output
-        assert ours.decision_function(test[0]).shape == chain.decision_function(test[0]).shape
-        assert ours.predict(test[0]).dtype.kind == "i"
-        proba = np.stack(ours.predict_proba(test[0]))[..., 1].T
-        for name, metric in (("average_precision", average_precision_score), ("roc_auc", roc_auc_score)):
-            assert get_scorer(name)(ours, *test) == pytest.approx(metric(test[1], proba))
-    assert cross_val_score(MultiLabelProjectAndProbe(), *rows(200, 3), scoring="f1_macro", cv=3).min() > 0.6
 
 
 class TestEvaluation:
