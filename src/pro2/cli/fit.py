@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     Fitted = tuple[Any, str, dict[str, Any], dict[str, Any]]  # model, origin in words, provenance, JSON result
 
+START = (
+    "give one SOURCE table with --label COLUMN; or files of moments with --moments alone, which hold the labels; or "
+    "--unlabeled TABLE without SOURCE, with --head LAYER or --classes A,B (target rows go to `pro2 adapt`)"
+)
 STREAMED = 1 << 30  # bytes of embeddings: a larger table is read in batches
 
 Solver = enum.StrEnum("Solver", ["krylov", "logistic", "adamw"])
@@ -62,37 +66,26 @@ def fit(
       pro2 fit --head layer.safetensors --unlabeled pool.arrow --out model.safetensors
     """
     check_out(out, force)
-    params = {
-        "n_components": n_components,
-        "solver": solver.value,
-        "ridge": ridge,
-        "scale": None if scale is Scale.none else scale.value,
-        "l2": common.number(l2),
-        "n_features": common.number(n_features),
-        "random_state": random_state,
-    }
-    files = source or []
+    params = {"n_components": n_components, "solver": solver.value, "ridge": ridge, "random_state": random_state}
+    params |= {"scale": None if scale is Scale.none else scale.value}
+    params |= {"l2": common.number(l2), "n_features": common.number(n_features)}
+    files, has_head = source or [], head is not None or classes is not None
     if moments:
-        if not files or label or head or unlabeled or classes or where:
-            raise ValueError("--moments goes with files of moments alone: they hold the labels and have no rows")
+        is_start = bool(files) and not (label or where or unlabeled or has_head)
+    elif unlabeled is not None:
+        is_start = has_head and not (files or label)
+    else:
+        is_start = len(files) == 1 and label is not None and not has_head
+    if not is_start:
+        raise ValueError(START)
+    if moments:
         model, origin, provenance, result = _from_moments(files, params)
     elif unlabeled is not None:
-        if files or label:
-            raise ValueError("--unlabeled replaces SOURCE and --label; unlabelled target rows go to `pro2 adapt`")
-        if head is None and classes is None:
-            raise ValueError("--unlabeled needs --head LAYER, or --classes A,B to start without any source")
         table = common.open_table(unlabeled, where, embedding, verify)
-        names = None if classes is None else [name.strip() for name in classes.split(",")]
-        model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, names, params)
+        model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, classes, params)
     else:
-        common.refuse({"--head": head, "--classes": classes}, "--unlabeled TABLE, and not with labelled rows")
-        if len(files) > 1:
-            raise ValueError(f"SOURCE is one table, got {len(files)}; to add up files of moments pass --moments")
-        if not files or label is None:
-            alternatives = "--moments FILES, or --unlabeled TABLE with --head LAYER or --classes A,B"
-            raise ValueError(f"give SOURCE with --label COLUMN, or {alternatives}")
         table = common.open_table(files[0], where, embedding, verify)
-        model, origin, provenance, result = _from_rows(files[0], table, label, where, params)
+        model, origin, provenance, result = _from_rows(files[0], table, str(label), where, params)
     model.save(out, force=force, provenance=provenance)
     result |= {"out": out, "source_kind": getattr(model, "source_kind_", "source rows"), "width": model.n_features_in_}
     lines = [f"{out}: learned from {origin} of width {model.n_features_in_}"]
@@ -175,7 +168,7 @@ def _from_moments(paths: list[Path], params: dict[str, Any]) -> Fitted:
 
 
 def _from_unlabeled(
-    path: Path, table: EmbeddingTable, where: str | None, head: Path | None, names: list[str] | None,
+    path: Path, table: EmbeddingTable, where: str | None, head: Path | None, classes: str | None,
     params: dict[str, Any],
 ) -> Fitted:  # fmt: skip
     from pro2.estimators import ProjectAndProbe
@@ -185,6 +178,7 @@ def _from_unlabeled(
     pool = table_metadata(table, path, None, where)
     provenance: dict[str, Any] = {"source": {key: pool[key] for key in BACKBONE_KEYS if key in pool}, "unlabeled": pool}
     origin, result = f"{len(table)} rows without labels", {"rows": 0, "unlabeled": len(table)}
+    names = None if classes is None else [name.strip() for name in classes.split(",")]
     if head is None:
         with status(f"learning from {origin}"):
             return ProjectAndProbe.from_unlabeled(table, names or [], **params), origin, provenance, result
@@ -330,7 +324,6 @@ def suggest(
     out: Annotated[Path | None, Option("--out", "-o", help="Write ids and empty labels to this .csv.")] = None,
     labels: options.Labels = None,
     label: options.SomeLabel = None,
-    random_state: Annotated[int, Option(help="Seed; the same number suggests the same rows.")] = 0,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -365,9 +358,7 @@ def suggest(
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with status(f"choosing among {len(table)} rows"):
-        rows = suggest_labels(
-            fitted, table.embeddings, n, adapted=current, random_state=random_state, X_labeled=X_labeled
-        )
+        rows = suggest_labels(fitted, table.embeddings, n, adapted=current, random_state=0, X_labeled=X_labeled)
     ids = table.ids[rows].tolist()
     lines = ids
     if out is not None:
