@@ -264,6 +264,8 @@ def listed(text: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
+    if Path(pro2.__file__).parent != SOURCE:  # nothing would be traced
+        sys.exit(f"pro2 is imported from {Path(pro2.__file__).parent}: install this checkout, or set PYTHONPATH=src")
     PICTURE.write_text(picture(), encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
