@@ -99,7 +99,7 @@ def test_the_choice_is_told_in_one_line() -> None:
     titles = {"a": "A", "b": "B", "c": "C"}
     line, meaning = explain({"a": "support", "b": "support"}, titles)
     assert line == "Settings chosen by the few labels alone."
-    assert "honest few-shot" in meaning
+    assert "No other target label was used" in meaning
     line, _ = explain({"a": "support", "b": "oracle", "c": "untuned"}, titles)
     assert line == (
         "Settings chosen by the few labels alone (A), and by test accuracy (oracle) (B). One setting only, nothing to "

@@ -26,18 +26,18 @@ EXPLAINED = {
     "validation": (
         "by held-out target labels",
         "For every target, number of shots and seed, the setting with the best accuracy on held-out target rows was "
-        "taken; accuracy is reported on other rows. This is the paper's protocol: it uses more target labels than the "
-        "shots say.",
+        "taken; accuracy is reported on other rows. This is the paper's protocol: it uses target labels in addition to "
+        "the shots.",
     ),
     "oracle": (
         "by test accuracy (oracle)",
         "For every target and number of shots, the setting with the best mean test accuracy over seeds was taken. This "
-        "is an upper limit, not something a user could reach: the choice has seen the test labels.",
+        "is an upper limit that no user could reach, because the choice uses the test labels.",
     ),
     "support": (
         "by the few labels alone",
         "For every target, number of shots and seed, the setting with the smallest leave-one-out loss on the few "
-        "labelled target rows was taken. No other target label was looked at: honest few-shot adaptation.",
+        "labelled target rows was taken. No other target label was used.",
     ),
     "untuned": (
         "not at all",
