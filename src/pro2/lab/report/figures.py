@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,9 @@ def slug(name: Any) -> str:
     return f"{kept}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:8]}".strip("-")
 
 
-def figure_text(value: Any) -> str:
-    """Text of a figure: short, and no formula."""
-    text = plain(value)
+def figure_text(value: Any, titles: Titles = MappingProxyType({})) -> str:
+    """Text of a figure, the title of a method that has one: short, and no formula."""
+    text = plain(titles.get(value, value))
     return (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
@@ -116,7 +117,7 @@ def panelled(
     figure, axes = panels(len(groups), size, columns=columns, **options)
     for axis, (values, rows) in zip(axes, groups):
         draw(axis, rows)
-        axis.set_title(": ".join(figure_text(titles.get(v, v) if k == "method" else v) for k, v in zip(names, values)))
+        axis.set_title(": ".join(figure_text(v, titles if k == "method" else {}) for k, v in zip(names, values)))
     axes[0].set_ylabel(label)
     add_legend(figure, axes[0], legend)
     return figure
@@ -158,10 +159,9 @@ def plot_lines(
 
     def draw(axis: Any, rows: pd.DataFrame) -> None:
         for value, mine in rows.sort_values("shots").groupby(line, sort=False):
-            name, error = figure_text(titles.get(value, value)), 100 * mine["standard_error"].fillna(0.0)
-            axis.errorbar(
-                mine["shots"], 100 * mine["mean"], error, label=name, capsize=2, elinewidth=1, **styles[value]
-            )
+            error = 100 * mine["standard_error"].fillna(0.0)
+            style = {"label": figure_text(value, titles), "capsize": 2, "elinewidth": 1, **styles[value]}
+            axis.errorbar(mine["shots"], 100 * mine["mean"], error, **style)
         shots_axis(axis, rows["shots"])
 
     return panelled(table, [panel], titles, draw, label, columns)
@@ -173,12 +173,10 @@ def plot_ranking(table: pd.DataFrame, titles: Titles, columns: int | None = None
 
     def draw(axis: Any, rows: pd.DataFrame) -> None:
         for i, (shots, mine) in enumerate(rows.groupby("shots")):
-            at = [order.index(method) for method in mine["method"]]
-            axis.scatter(
-                100 * mine["mean"], at, s=16, color=COLOURS[i % len(COLOURS)], label=f"{shots} labels", zorder=3
-            )
+            at, colour = [order.index(method) for method in mine["method"]], COLOURS[i % len(COLOURS)]
+            axis.scatter(100 * mine["mean"], at, s=16, color=colour, label=f"{shots} labels", zorder=3)
         axis.set_xlabel("accuracy (%)")
-        axis.set_yticks(range(len(order)), [figure_text(titles.get(m, m)) for m in order])
+        axis.set_yticks(range(len(order)), [figure_text(m, titles) for m in order])
 
     width = 3.2 if columns == 1 else max(2.3, 4.8 / table["data"].nunique())
     size = (width, 0.19 * len(order) + 0.9)
@@ -196,14 +194,13 @@ def plot_differences(table: pd.DataFrame, titles: Titles, columns: int | None = 
             mine = rows[rows["method"] == method].sort_values("shots")
             # a little apart, so that intervals of neighbours do not overlap
             at = mine["shots"].astype(float) * 2 ** (0.22 * (i - (len(methods) - 1) / 2))
-            half, style = 50 * (mine["high"] - mine["low"]).fillna(0.0), {**styles[method], "linestyle": "none"}
-            axis.errorbar(
-                at, 100 * mine["difference"], half, label=figure_text(titles.get(method, method)), capsize=2, **style
-            )
+            half = 50 * (mine["high"] - mine["low"]).fillna(0.0)
+            style = {"label": figure_text(method, titles), "capsize": 2, **styles[method], "linestyle": "none"}
+            axis.errorbar(at, 100 * mine["difference"], half, **style)
         shots_axis(axis, rows["shots"])
 
-    name = figure_text(titles.get(methods[0], methods[0])) + ": " if len(methods) == 1 else ""
-    label = f"{name}points above\n{figure_text(titles.get(baseline, baseline))}"
+    name = figure_text(methods[0], titles) + ": " if len(methods) == 1 else ""
+    label = f"{name}points above\n{figure_text(baseline, titles)}"
     return panelled(table, ["target"], titles, draw, label, columns)
 
 
@@ -225,7 +222,7 @@ def plot_heat_maps(table: pd.DataFrame, titles: Titles, columns: int | None = No
         axis.set_xticks(range(len(shots)), shots)
         axis.set_yticks(range(len(sizes)), sizes)
         axis.set_xlabel("labels per class")
-        name = figure_text(titles.get(method, method))
+        name = figure_text(method, titles)
         axis.set_title(figure_text(target) if columns > 1 else f"{name}: {figure_text(target)}")
         if i % columns == 0:
             axis.set_ylabel(f"{name}\nnumber of features d" if columns > 1 else "features d")
@@ -262,8 +259,7 @@ def plot_bias_variance(table: pd.DataFrame, columns: int | None = None) -> Any:
     for i, (target, rows) in enumerate(table.groupby("target", sort=False)):
         points = rows.dropna(subset="nullspace_norm").drop_duplicates("n_features").sort_values("nullspace_norm")
         left.plot(points["nullspace_norm"], 100 * points["bias"], label=figure_text(target), **look(i))
-    left.set_xlabel("nullspace norm")
-    left.set_ylabel("bias: error at most labels (%)")
+    left.set(xlabel="nullspace norm", ylabel="bias: error at most labels (%)")
     left.legend()
     variance = 100 * table.pivot_table(index="shots", columns="n_features", values="variance")
     shown = [d for d in (1, 4, 10, 16, 20) if d in variance] or list(variance)[:: max(1, variance.shape[1] // 4)]
@@ -399,11 +395,9 @@ def _accuracies(results: Results, rules: Rules, means: pd.DataFrame) -> Iterator
         caption, label = f"{caption} Bars are standard errors. {chosen}", "mean over targets (%)"
         yield "overall", "Mean over targets", caption, overall, plot_lines, titles, "data", "method", label
     for data, table in means.groupby("data", sort=False):
-        title, caption = (
-            f"{data}: accuracy against labels",
-            f"Mean over {table['n_seeds'].iloc[0]} seeds; {bars}. {chosen}",
-        )
-        yield f"accuracy-{data}", title, caption, table, plot_lines, titles, "target", "method"
+        caption = f"Mean over {table['n_seeds'].iloc[0]} seeds; {bars}. {chosen}"
+        yield (f"accuracy-{data}", f"{data}: accuracy against labels", caption, table, plot_lines, titles, "target",
+               "method")  # fmt: skip
 
 
 def _comparisons(results: Results, rules: Rules) -> Iterator[Spec]:
