@@ -145,16 +145,15 @@ class TestContributing:
         return self.data_set, self.backbone, self.baseline
 
     def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
-        from pro2.lab.datasets import base, get_dataset, register_dataset, shifts
+        from pro2.lab.datasets import base, open_dataset, register_dataset
 
-        names = {**vars(base), **vars(shifts), "np": np, "__name__": "mine"}
+        names = {**vars(base), "__name__": "mine"}
         exec(self.data_set, names)
         register_dataset("mine", names["Mine"])
         (tmp_path / "metadata.csv").write_text("file,y,scanner\n1.png,sick,a\n2.png,well,b\n3.png,sick,b\n")
-        data = get_dataset("mine")
-        columns = data.load(tmp_path).columns
-        assert data.source_rows(columns).tolist() == [0]
-        assert data.targets(columns)["b"].tolist() == [1, 2]
+        images = open_dataset("mine", tmp_path)
+        assert images.ids.tolist() == ["1.png", "2.png", "3.png"]
+        assert images.columns["scanner"].tolist() == ["a", "b", "b"]
 
     def test_add_a_backbone(self, restored_registries: None) -> None:
         image = pytest.importorskip("PIL.Image")

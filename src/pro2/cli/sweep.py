@@ -176,7 +176,7 @@ def show_dataset(name: DatasetName, as_json: options.AsJson = False) -> None:
 
     data = get_dataset(name)
     value = {key: getattr(data, key) for key in ("name", "title", "licence", "obtain", "layout", "label", "group")}
-    rows = [*value.items(), *(("rows", f"{split}: {n:,}") for split, n in data.published.items())]
+    rows = [*value.items(), *(("rows", f"split {split}: {n:,}") for split, n in data.published.items())]
     print_result(value | {"rows": dict(data.published)}, [make_table(["", ""], rows, n_text=2)], as_json)
 
 
@@ -194,11 +194,7 @@ def check_dataset(
     value: dict[str, Any] = {"complete": report.ok, "missing": report.missing, "notes": report.notes}
     lines = [f"missing: {line}" for line in report.missing] + [f"note: {line}" for line in report.notes]
     if report.ok:
-        images = data.load(root)
-        targets = {target: len(rows) for target, rows in data.targets(images.columns).items()}
-        source = len(data.source_rows(images.columns))
-        value |= {"images": len(images), "root": images.root, "source": source, "targets": targets}
-        lines += [f"complete: {len(images):,} images in {images.root}", f"source: {source:,} rows"]
-        lines += [f"target {target}: {n:,} rows" for target, n in targets.items()]
+        value |= {"images": report.n_images, "root": data.find_folder(root)}
+        lines += [f"complete: {report.n_images:,} images in {value['root']}"]
     print_result(value, lines, as_json)
     raise typer.Exit(0 if report.ok else 1)

@@ -67,15 +67,13 @@ def raw(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_collages_follow_the_recipe_and_the_seed(maker: ModuleType, raw: Path, tmp_path: Path) -> None:
     out = maker.make_collages(raw, tmp_path / "collages", n_source=64, n_target=40)
-    data = get_dataset("collages")
-    images = data.load(out)
-    columns, source = images.columns, data.source_rows(images.columns)
-    assert columns["y"][source].mean() == 0.5
-    assert all((columns[block] == columns["y"])[source].all() for block in BLOCKS)
-    for name, rows in data.targets(columns).items():
+    images = get_dataset("collages").load(out)
+    columns, split = images.columns, images.columns["split"]
+    assert columns["y"][split == "source"].mean() == 0.5
+    for name in ("source", *BLOCKS):
         for block in BLOCKS:
-            agree = (columns[block] == columns["y"])[rows].mean()
-            assert agree == 1 if block == name else 0.1 < agree < 0.9
+            agree = (columns[block] == columns["y"])[split == name].mean()
+            assert agree == 1 if name in (block, "source") else 0.1 < agree < 0.9
     for path, split, *classes in zip(images.paths, columns["split"], *(columns[block] for block in BLOCKS)):
         with Image.open(out / path) as image:
             pixels = np.asarray(image)

@@ -1,18 +1,19 @@
-"""Data sets by name: official layout, licence, columns, source rows and named targets."""
+"""Data sets by name: how to obtain them, licence, official layout, columns."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from pro2.embed.sources import FileImages, text_array
-from pro2.lab.datasets.base import DataSet, ImageList
+from pro2.embed.sources import FileImages
+from pro2.lab.datasets.base import DataSet
 from pro2.lab.datasets.images import VARIANTS, Camelyon17, CelebA, Collages, FMoW, Living17, Waterbirds
 
-__all__ = ["DataSet", "ImageList", "get_dataset", "list_datasets", "open_dataset", "register_dataset"]
+__all__ = ["DataSet", "get_dataset", "list_datasets", "open_dataset", "register_dataset"]
 
 _MAKERS: dict[str, Callable[[], DataSet]] = {
     "waterbirds": Waterbirds,
@@ -46,5 +47,4 @@ def open_dataset(name: str, root: str | PathLike[str] | None, follow_links: bool
     """Images of a data set, ready for `pro2.embed.extract`; `root` is its folder, or the parent of that."""
     if root is None:
         raise ValueError(f"dataset {name!r} needs root=, the folder that holds it")
-    images = get_dataset(name).load(Path(root))
-    return FileImages(images.root, list(images.paths), text_array(images.ids), dict(images.columns), follow_links)
+    return replace(get_dataset(name).load(Path(root)), follow_links=follow_links)

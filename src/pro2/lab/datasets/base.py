@@ -1,4 +1,8 @@
-"""What every data set knows: its layout on disk, its columns, its source rows and its named targets."""
+"""What every data set knows: how to obtain it, its layout on disk, and its columns.
+
+Which rows are source and which are targets is for plans to say: the standard entries are in
+``experiments/presets/data.toml``.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,14 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pro2.embed.images import SUFFIXES
+from pro2.embed.sources import FileImages, text_array
 from pro2.tables.csv_files import read_columns
-from pro2.tables.where import close_names
-
-Columns = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class ImageList:
-    """Images of a data set: paths relative to `root` (with forward slashes), one unique id and typed columns each."""
-
-    root: Path
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
-    columns: dict[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 @dataclass
@@ -37,6 +26,7 @@ class LayoutReport:
 
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    n_images: int = 0
 
     @property
     def ok(self) -> bool:
@@ -47,9 +37,8 @@ class DataSet(ABC):
     """One data set in its official layout: what it is, how to obtain it, what its folder looks like.
 
     `label` and `group` (the spurious attribute, where there is one) are columns; `published` has the sizes of the
-    official release. `markers` are what its folder holds, `folders` where that often is below a root. `split_values`
-    are the values of column `split`, by default the names in `published`; data whose source and targets are splits
-    name them in `source_split` and `target_splits`, others write `source_rows` and `targets`.
+    official release by the values of column `split`. `markers` are what its folder holds, `folders` where that often
+    is below a root.
     """
 
     name: str
@@ -59,12 +48,9 @@ class DataSet(ABC):
     layout: ClassVar[str]
     label: str = "y"
     group: str | None = None
-    published: ClassVar[Mapping[str, int]] = {}
+    published: ClassVar[Mapping[Any, int]] = {}
     markers: ClassVar[tuple[str, ...]] = ()
     folders: ClassVar[tuple[str, ...]] = ()
-    split_values: ClassVar[Mapping[str, int]] = {}
-    source_split: ClassVar[str] = "train"
-    target_splits: ClassVar[Mapping[str, str]] = {}
 
     def find_folder(self, root: Path) -> Path:
         """The folder that holds the data, at or below `root`; raises FileNotFoundError that names what is missing."""
@@ -79,29 +65,8 @@ class DataSet(ABC):
         return places[best]
 
     @abstractmethod
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         """Read the metadata and list the images; no image is opened. `root` is the data's folder, or its parent."""
-
-    def column(self, columns: Columns, name: str) -> np.ndarray:
-        """One of the columns, or an error that says which are there."""
-        if name not in columns:
-            raise ValueError(f"data set {self.name} needs column {name!r}; {close_names(name, list(columns))}")
-        return np.asarray(columns[name])
-
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        """Row numbers of the source distribution in a table with these columns."""
-        return self.rows_of_split(columns, self.source_split)
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        """Named target distributions in a table with these columns, as row numbers."""
-        return {name: self.rows_of_split(columns, split) for name, split in self.target_splits.items()}
-
-    def splits(self, columns: Columns) -> dict[str, int]:
-        """Row counts under the names used in `published`."""
-        return {name: len(self.rows_of_split(columns, name)) for name in self.published}
-
-    def rows_of_split(self, columns: Columns, name: str) -> np.ndarray:
-        return np.flatnonzero(self.column(columns, "split") == self.split_values.get(name, name))
 
     def check(self, root: Path) -> LayoutReport:
         """Compare a folder with the official layout, down to every single image; no image is opened."""
@@ -111,6 +76,7 @@ class DataSet(ABC):
         except (OSError, ValueError) as error:
             report.missing.append(str(error))
             return report
+        report.n_images = len(images)
         by_folder: dict[str, list[str]] = {}
         for path in images.paths:
             folder, _, name = path.rpartition("/")
@@ -121,10 +87,17 @@ class DataSet(ABC):
             absent = [name for name in names if name not in present]
             if absent:
                 report.missing.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
-        for name, count in self.splits(images.columns).items():
-            if count != self.published[name]:
-                report.notes.append(f"{name}: {count:,} rows, the official release has {self.published[name]:,}")
+        for split, size in self.published.items():
+            count = int(np.sum(images.columns["split"] == split))
+            if count != size:
+                report.notes.append(f"split {split}: {count:,} rows, the official release has {size:,}")
         return report
+
+
+def listed(root: Path, paths: Iterable[Any], columns: Mapping[str, np.ndarray], ids: Any = None) -> FileImages:
+    """Images of a data set by their paths below its folder, which also are their ids unless others are given."""
+    names = [str(path) for path in paths]
+    return FileImages(root, names, text_array(names if ids is None else ids), columns)
 
 
 def image_names(folder: Path) -> list[str]:
@@ -149,14 +122,3 @@ def as_int(path: Path, name: str, values: np.ndarray, dtype: Any = np.int8) -> n
     except (TypeError, ValueError):
         odd = next(value for value in values.tolist() if not str(value).lstrip("-").isdigit())
         raise ValueError(f"{name} in {path} has the value {odd!r}; expected integers") from None
-
-
-def safe_paths(path: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """Relative paths from a list; none of them may leave the root."""
-    checked = []
-    for name in names:
-        parts = PurePosixPath(str(name).replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts or not parts.parts or ":" in parts.parts[0]:
-            raise ValueError(f"{path} lists {name!r}, which leaves the data folder; paths must stay below it")
-        checked.append(str(parts))
-    return tuple(checked)

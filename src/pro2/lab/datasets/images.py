@@ -1,4 +1,4 @@
-"""The paper's data sets of images, each in its official layout, with its source and its targets."""
+"""The paper's data sets of images, each in its official layout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pro2.lab.datasets.base import Columns, DataSet, ImageList, as_int, image_names, read_csv, safe_paths
-from pro2.lab.datasets.shifts import domain_targets, group_targets
+from pro2.embed.sources import FileImages
+from pro2.lab.datasets.base import DataSet, as_int, image_names, listed, read_csv
 
 VARIANTS = {
     "celeba": ("Blond_Hair", "Male"),
@@ -20,8 +20,6 @@ VARIANTS = {
     "celeba-makeup": ("Heavy_Makeup", "Big_Lips"),
 }
 _CELEBA_FOLDERS = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
-_CELEBA_SOURCE = 0.7  # share of a table without official partition, in row order
-_OFFICIAL = {"train": 0, "val": 1, "test": 2}  # values of column `split`
 
 BLOCKS = ("mnist", "cifar", "fashion", "svhn")
 COLLAGE_FOLDERS = {"train-all": "source", **{f"test-{block}": block for block in BLOCKS}}
@@ -71,20 +69,14 @@ class Waterbirds(DataSet):
     layout = "metadata.csv (img_id, img_filename, y, split, place, place_filename) and one folder for each species"
     group = "place"
     markers, folders = ("metadata.csv",), ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds")
-    published: ClassVar[Mapping[str, int]] = {"train": 4795, "val": 1199, "test": 5794}
-    split_values = _OFFICIAL
+    published: ClassVar[Mapping[int, int]] = {0: 4795, 1: 1199, 2: 5794}  # train, val, test
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         path = folder / "metadata.csv"
         rows = read_csv(path, ["img_filename", "y", "split", "place"])
-        paths = safe_paths(path, rows["img_filename"])
         columns = {name: as_int(path, name, rows[name]) for name in ("y", "place", "split")}
-        return ImageList(folder, paths, paths, columns)
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        y, place = (self.column(columns, name) for name in ("y", "place"))
-        return group_targets(y, place, self.rows_of_split(columns, "test"), self.source_rows(columns))
+        return listed(folder, rows["img_filename"], columns)
 
 
 class CelebA(DataSet):
@@ -96,15 +88,14 @@ class CelebA(DataSet):
     licence = "CelebA agreement: non-commercial research only"
     obtain = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (aligned images, attributes, partition)"
     layout = "img_align_celeba/*.jpg, list_attr_celeba.txt and list_eval_partition.txt (or both as .csv)"
-    published: ClassVar[Mapping[str, int]] = {"train": 162770, "val": 19867, "test": 19962}
-    split_values = _OFFICIAL
+    published: ClassVar[Mapping[int, int]] = {0: 162770, 1: 19867, 2: 19962}  # train, val, test
 
     def __init__(self, variant: str = "celeba") -> None:
         self.name = variant
         self.label, self.group = VARIANTS[variant]
         self.title = f"CelebA: faces, {self.label} correlated with {self.group}"
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         path, rows = self._read(folder, "list_attr_celeba", [self.label, str(self.group)])
         names, columns = rows.pop("image_id").tolist(), {}
@@ -121,7 +112,7 @@ class CelebA(DataSet):
             raise ValueError(f"{len(unknown):,} images of {path} have no partition, first: {unknown[0]}")
         columns["split"] = np.array([partition[name] for name in names], dtype=np.int8)
         place = next((place for place in _CELEBA_FOLDERS if (folder / place).is_dir()), "img_align_celeba")
-        return ImageList(folder, safe_paths(path, [f"{place}/{name}" for name in names]), tuple(names), columns)
+        return listed(folder, [f"{place}/{name}" for name in names], columns, ids=names)
 
     def _read(self, folder: Path, stem: str, needed: list[str]) -> tuple[Path, dict[str, np.ndarray]]:
         """A list as columns: CSV, or the official txt; that of attributes begins with their number and names."""
@@ -147,19 +138,6 @@ class CelebA(DataSet):
             raise ValueError(f"{path} has no column {', '.join(absent)}")
         return path, columns
 
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        """Training partition; without a `split` column the first 70% of the rows."""
-        if "split" in columns:
-            return super().source_rows(columns)
-        return np.arange(int(len(self.column(columns, self.label)) * _CELEBA_SOURCE))
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        """From the test partition; without a `split` column from the last 30% of the rows."""
-        y, group = (self.column(columns, str(name)) for name in (self.label, self.group))
-        source = self.source_rows(columns)
-        rows = self.rows_of_split(columns, "test") if "split" in columns else np.arange(len(source), len(y))
-        return group_targets(y, group, rows, source)
-
 
 class Collages(DataSet):
     """Source: every block agrees with the label. Targets: only the MNIST, CIFAR, Fashion or SVHN block does.
@@ -179,10 +157,8 @@ class Collages(DataSet):
     markers = tuple(COLLAGE_FOLDERS)
     folders = (*(f"collages-4blocks-randomOrder{i}-downsampling2" for i in (0, 1)), "collages")
     published: ClassVar[Mapping[str, int]] = {"source": 51200, **dict.fromkeys(BLOCKS, 10240)}
-    source_split = "source"
-    target_splits: ClassVar[Mapping[str, str]] = {name: name for name in BLOCKS}
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         rows = [
             (f"{name}/{y}/{file}", y, split)
@@ -195,7 +171,7 @@ class Collages(DataSet):
         columns = {"y": np.array(labels, dtype=np.int8), "split": np.array(splits, dtype=str)}
         if (folder / "blocks.csv").is_file():  # collages made by benchmarks/make_collages.py know their blocks' classes
             columns |= _block_classes(folder / "blocks.csv", paths)
-        return ImageList(folder, paths, paths, columns)
+        return listed(folder, paths, columns)
 
 
 def _block_classes(path: Path, images: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -219,24 +195,23 @@ class Camelyon17(DataSet):
     group = "center"
     markers, folders = ("metadata.csv",), ("camelyon17_v1.0",)
     published: ClassVar[Mapping[str, int]] = {"train": 302436, "id_val": 33560, "val": 34904, "test": 85054}
-    target_splits: ClassVar[Mapping[str, str]] = {"id-test": "id_val", "ood-test": "test"}
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         path = folder / "metadata.csv"
         names = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"]
         rows = read_csv(path, names)
         patients = [str(patient).zfill(3) for patient in rows["patient"]]  # a spreadsheet turns 004 into 4
-        paths = tuple(
+        paths = [
             f"patches/patient_{p}_node_{n}/patch_patient_{p}_node_{n}_x_{x}_y_{y}.png"
             for p, n, x, y in zip(patients, *(rows[name] for name in names[1:4]))
-        )
+        ]
         center = as_int(path, "center", rows["center"])
         # the file marks train (0) and held-out (1) patches; as in WILDS, hospitals 1 and 2 are set apart all the same
         split = np.where(as_int(path, "split", rows["split"]) == 0, "train", "id_val")
         split = np.where(center == 1, "val", np.where(center == 2, "test", split))
         y, slide = as_int(path, "tumor", rows["tumor"]), as_int(path, "slide", rows["slide"], np.int16)
-        return ImageList(folder, paths, paths, {"y": y, "center": center, "slide": slide, "split": split})
+        return listed(folder, paths, {"y": y, "center": center, "slide": slide, "split": split})
 
 
 class Living17(DataSet):
@@ -253,9 +228,9 @@ class Living17(DataSet):
     layout = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG for 68 wnids"
     group = "wnid"
     markers, folders = ("train", "val"), ("ILSVRC/Data/CLS-LOC", "ILSVRC2012", "imagenet", "ImageNet")
-    published: ClassVar[Mapping[str, int]] = {"id-test": 1700, "ood-test": 1700}
+    published: ClassVar[Mapping[str, int]] = {"val": 3400}
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         subclasses = [
             (y, name, wnid, domain)
@@ -273,19 +248,7 @@ class Living17(DataSet):
             raise FileNotFoundError(f"missing or empty in {folder}: {len(absent)} folders: {', '.join(absent)}")
         paths, y_column, *texts = zip(*rows)
         columns = {name: np.array(text) for name, text in zip(("superclass", "wnid", "domain", "split"), texts)}
-        return ImageList(folder, paths, paths, {"y": np.array(y_column, dtype=np.int8), **columns})
-
-    def splits(self, columns: Columns) -> dict[str, int]:
-        return {name: len(rows) for name, rows in self.targets(columns).items()}
-
-    def source_rows(self, columns: Columns) -> np.ndarray:
-        return self._rows(columns, "source", "train")
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        return {"id-test": self._rows(columns, "source", "val"), "ood-test": self._rows(columns, "target", "val")}
-
-    def _rows(self, columns: Columns, domain: str, split: str) -> np.ndarray:
-        return np.flatnonzero((self.column(columns, "domain") == domain) & (self.column(columns, "split") == split))
+        return listed(folder, paths, {"y": np.array(y_column, dtype=np.int8), **columns})
 
 
 class FMoW(DataSet):
@@ -302,7 +265,7 @@ class FMoW(DataSet):
         "train": 76863, "id_val": 11483, "id_test": 11327, "val": 19915, "test": 22108,
     }  # fmt: skip
 
-    def load(self, root: Path) -> ImageList:
+    def load(self, root: Path) -> FileImages:
         folder = self.find_folder(root)
         path = folder / "rgb_metadata.csv"
         rows = read_csv(path, ["split", "category", "country_code", "timestamp"])
@@ -323,15 +286,7 @@ class FMoW(DataSet):
             "year": year[keep],
             "split": split[keep],
         }
-        paths = tuple(f"images/rgb_img_{i}.png" for i in keep.tolist())
-        return ImageList(folder, paths, paths, columns)
-
-    def targets(self, columns: Columns) -> dict[str, np.ndarray]:
-        """`africa` is the paper's target; the other regions, the whole OOD test and the ID test come with it."""
-        test = self.rows_of_split(columns, "test")
-        by_region = {name.lower(): rows for name, rows in domain_targets(self.column(columns, "region"), test).items()}
-        africa = by_region.pop("africa", test[:0])
-        return {"africa": africa, "id-test": self.rows_of_split(columns, "id_test"), "ood-test": test, **by_region}
+        return listed(folder, [f"images/rgb_img_{i}.png" for i in keep.tolist()], columns)
 
 
 def _fmow_split(split: np.ndarray, year: np.ndarray) -> np.ndarray:
