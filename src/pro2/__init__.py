@@ -13,7 +13,7 @@ from typing import Any
 
 __version__ = "0.2.0.dev0"
 
-_ROOMS = {
+_LAZY = {
     "ProjectAndProbe": "pro2.estimators",
     "Projection": "pro2.estimators",
     "MultiLabelProjectAndProbe": "pro2.estimators.multilabel",
@@ -26,13 +26,13 @@ _ROOMS = {
     "suggest_labels": "pro2.active",
 }
 
-__all__ = [*sorted(_ROOMS), "__version__"]
+__all__ = [*sorted(_LAZY), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _LAZY:
         raise AttributeError(f"module 'pro2' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_ROOMS[name]), name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """From real images to an adapted classifier, offline: handwritten digits on photographs, all shipped by scikit-learn.
 
-The photograph behind a digit goes with its class in the source and against it in the target: the smallest honest
-copy of Waterbirds that pip can deliver. Two demonstrations use them: one adapts with a few labels, one labels.
+The photograph behind a digit agrees with its class on the source, and on one half of the target rows only: a small
+Waterbirds made of data that scikit-learn ships. Two demonstrations use it: one adapts with a few labels, one labels.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def images_demo(out: Path, show: Callable[[str], None], backbone: str = "efficie
     network = create_backbone(backbone, "auto")
     began = time.monotonic()
 
-    def tell(n_done: int, total: int) -> None:
+    def show_progress(n_done: int, total: int) -> None:
         show(f"  embedded {n_done}/{total}" if n_done else "  embedding ...")
 
-    done = extract(images, network, out / "images.arrow", force=True, progress=tell)
+    done = extract(images, network, out / "images.arrow", force=True, progress=show_progress)
     table = EmbeddingTable.open(done.path)
     table.verify()
     seconds = time.monotonic() - began
@@ -116,13 +116,13 @@ def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
     yield from adapted_rows(X, y, source, chosen, SHOTS, SEEDS)
 
 
-def label_demo(folder: Path, tell: Progress = lambda done, total: None) -> tuple[Pool, ProjectAndProbe]:
+def label_demo(folder: Path, progress: Progress = lambda done, total: None) -> tuple[Pool, ProjectAndProbe]:
     """Write and embed the images once; returns the pool to label and the model of the source."""
     done, listing = folder / "images.arrow", folder / "images" / "list.csv"
     if not done.exists():  # images that were written again would be embedded again
         make_images(folder / "images", side=_LARGE)
     images = open_images(listing)
-    extract(images, create_backbone("efficientnet-lite0"), done, force=True, progress=tell)
+    extract(images, create_backbone("efficientnet-lite0"), done, force=True, progress=progress)
     table = EmbeddingTable.open(done)
     source, target = (table.where(f"split == '{split}'") for split in ("source", "target"))
     model = ProjectAndProbe().fit(source.embeddings, CLASSES[source.column("y")])
