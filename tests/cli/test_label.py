@@ -32,6 +32,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     EmbeddingTable(X[100:], [f"p{i}" for i in range(100)], {"note": ["x"] * 100}).save(folder / "pool.arrow")
     EmbeddingTable(X[100:, :3]).save(folder / "narrow.arrow")
     (folder / "photos").mkdir()
+    (folder / "other.csv").write_text("id,label\nq0,cat\n")
+    (folder / "old.csv").write_text("id,label\np0,cat\np1,dog\nq0,cat\n")
     return folder
 
 
@@ -53,6 +55,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["narrow.arrow", "--model", "model.safetensors"], "embeddings of width 3, the model was fitted on 6"),
         (["pool.arrow", "--model", "model.safetensors", "--images", "nowhere"], "nowhere is not a folder"),
         (["pool.arrow", "--model", "model.safetensors", "--text", "nite"], "did you mean"),
+        (["pool.arrow", "--classes", "a,b", "--labels", "none.csv"], "no file of labels at none.csv"),
+        (["pool.arrow", "--classes", "a,b", "--labels", "other.csv"], "none of the 1 labelled items is in pool.arrow"),
         (["pool.arrow", "--classes", "a,b", "--out", "model.safetensors"], "is a file; a session needs a folder"),
     ],
 )
@@ -111,6 +115,15 @@ def test_events_as_json_and_a_session_next_to_its_pool(files):
 
 
 @pytest.mark.slow
+def test_labels_from_elsewhere_are_there_from_the_start(files, tmp_path):
+    args = "pool.arrow", "--model", "model.safetensors", "--labels", "old.csv", "--out", str(tmp_path / "s")
+    for text in ("2 labels so far (2 of them from the file)", "2 labels so far;"):
+        running = Running(*args, cwd=files)
+        out, err = running.end()
+        assert text in out
+        assert "1 label of old.csv left out: their items are not here, such as 'q0'" in err
+
+
 def test_other_machines_are_a_choice_with_a_warning_and_people_have_addresses(files, tmp_path):
     running = Running("pool.arrow", "--classes", "cat,dog", "--annotators", "ann, ben", "--host", "0.0.0.0", "--out",
                       str(tmp_path / "s"), cwd=files)  # fmt: skip

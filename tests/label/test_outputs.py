@@ -39,7 +39,7 @@ def test_every_file_is_there_and_nothing_else(written):
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     assert set(names) == {
         "adapted.safetensors", "labels.csv", "labels.arrow", "labels.label-studio.json", "predictions.csv",
-        "classifier.onnx",
+        "map.parquet", "classifier.onnx",
     }  # fmt: skip
 
 

@@ -33,6 +33,10 @@ def label(
     images: Annotated[Path | None, Option(help="With a table: the folder of its images.")] = None,
     text: Annotated[str | None, Option(help="Column with the text to read.")] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Session folder; default: POOL-labels.")] = None,
+    labels: Annotated[
+        Path | None,
+        Option(help="Labels to begin with: a .csv with id and label, or an export of Label Studio or CVAT."),
+    ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
     hide: Annotated[list[str] | None, Option(metavar="<str>", help="Column that is not shown; repeatable.")] = None,
@@ -58,6 +62,7 @@ def label(
       pro2 label pool.arrow --images photos/ --model model.safetensors
       pro2 label reviews.csv --text body --model model.safetensors
       pro2 label photos/ --classes cat,dog,fox
+      pro2 label photos/ --model model.safetensors --labels old.csv
     """
     if (model is None) == (classes is None):
         raise ValueError("give either --model MODEL or --classes with the names of the classes, such as cat,dog,fox")
@@ -69,6 +74,7 @@ def label(
     if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{12,}", token):
         raise ValueError("--token is part of the address: use at least 12 letters, digits, - and _")
     check_installed()
+    from pro2.label.inputs import find_rows, read_given
     from pro2.label.pool import session_folder
     from pro2.label.server import Address, open_page
     from pro2.label.session import Settings
@@ -78,15 +84,20 @@ def label(
     folder = session_folder(pool) if out is None else out
     if folder.is_file():
         raise ValueError(f"--out {folder} is a file; a session needs a folder")
+    read = [] if labels is None else read_given(labels)
     rows = _open_pool(pool, folder, source, images, text, where, embedding, hide or [], backbone)
     if source is not None:
         check_table(source, rows.table, pool, force)
+    given, missing = find_rows(rows, read)
+    if missing:
+        left_out = count(len(missing), "label")
+        typer.echo(f"{left_out} of {labels} left out: their items are not here, such as {missing[0]!r}", err=True)
     folder.mkdir(parents=True, exist_ok=True)  # not before: a mistake leaves nothing behind
     settings = Settings(random, overlap, tuple(people), secrets.randbits(31))
     try:
         with open_page(
             rows, source, folder, classes=class_names, settings=settings, address=Address(host, port, token),
-            by_id=match_by_id, writers=writers(), on_written=partial(_print_files, folder, as_json),
+            by_id=match_by_id, given=given, writers=writers(), on_written=partial(_print_files, folder, as_json),
         ) as page:  # fmt: skip
             serve(page, folder, people, host, browser, as_json)
     except PoolChanged as error:
@@ -177,6 +188,7 @@ def _print_addresses(page: Page, folder: Path, people: list[str], host: str, as_
             err=True,
         )
     so_far = f", {count(n, 'label')} so far" if n else ""
+    so_far += f" ({page.n_given} of them from the file)" if page.n_given else ""
     lines = [f"{len(session.pool)} items, {len(classes)} classes{so_far}; results go to {folder}"]
     lines += [f"{name + ': ' if name else 'label at '}{url}" for name, url in addresses.items()]
     lines += ["Ctrl-C ends; every label is saved when it is given"]

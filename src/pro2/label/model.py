@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 from pro2.active import suggest_labels
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
+from pro2.estimators.starts import UNLABELED
 from pro2.label.pool import Pool
 from pro2.linalg.labelled import class_shares
 
@@ -75,6 +77,21 @@ class Start:
             np.array([float(counts[name]) for name in source]), shares, family.source_shares, model.label_sampling
         )
         return dict(zip(source, found.shares.tolist()))
+
+    def plane(self, pool: Pool) -> np.ndarray:
+        """Coordinates of all rows along the two best ranked features, (n_rows, 2); without a source, along the two
+        principal axes.
+        """
+        out = np.zeros((len(pool), 2))
+        if self.model.source_kind_ == UNLABELED:
+            rows = np.unique(np.linspace(0, len(pool) - 1, _UNLABELED).astype(int))
+            transform = PCA(min(2, len(rows), pool.table.width), random_state=0).fit(pool.take(rows)).transform
+        else:
+            transform = self.model.projection_.transform
+        for X, at in pool.table.iter_batches():
+            Z = np.asarray(transform(np.asarray(X)))[:, :2]
+            out[at, : Z.shape[1]] = Z
+        return out
 
     def suggest(self, X: np.ndarray, n: int, adapted: LinearClassifier | None, X_labeled: np.ndarray) -> np.ndarray:
         """Row numbers of X to label next, the most informative first."""

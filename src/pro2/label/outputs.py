@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet
 
 from pro2.atomic import atomic_write
 from pro2.estimators.files import BACKBONE_KEYS
-from pro2.label.model import Fitted
+from pro2.label.model import Fitted, Start
 from pro2.label.pool import Pool
 from pro2.label.session import Session
 from pro2.tables.csv_files import write_rows
@@ -57,7 +59,10 @@ def write_outputs(
         "predictions.csv": lambda file: write_rows(
             file, ("id", "label", "probability"), predictions, spreadsheet=False
         ),
+        "map.parquet": lambda file: pyarrow.parquet.write_table(_map(session.start, pool, fitted, rows), file),
     }
+    if pool.pictures is not None:
+        contents["labels.cvat.xml"] = lambda file: _cvat(rows).write(file, "utf-8", xml_declaration=True)
     for name, write in contents.items():
         atomic_write(folder / name, write, force=True)
     names = list(contents)
@@ -93,6 +98,35 @@ def _task(pool: Pool, fitted: Fitted, row: int, label: str, annotations: Mapping
     if guess is not None:
         task["predictions"] = [{"model_version": "pro2", "score": round(guess[1], 6), "result": [_choice(guess[0])]}]
     return task
+
+
+def _cvat(rows: Iterable[Sequence[str]]) -> ElementTree.ElementTree:
+    """A tag for each image, in the format "CVAT for images"."""
+    root = ElementTree.Element("annotations")
+    ElementTree.SubElement(root, "version").text = "1.1"
+    for i, (name, label, *_) in enumerate(rows):
+        image = ElementTree.SubElement(root, "image", id=str(i), name=name)
+        if label:
+            ElementTree.SubElement(image, "tag", label=label, source="manual")
+    return ElementTree.ElementTree(root)
+
+
+def _map(start: Start, pool: Pool, fitted: Fitted, rows: Iterable[Sequence[str]]) -> pa.Table:
+    """Every item as a point, with its prediction, the doubt about it, and its label."""
+    where = {name: i for i, name in enumerate(pool.ids)}
+    label: list[str | None] = [None] * len(pool)
+    note = list(label)
+    for name, given, *_, text in rows:
+        label[where[name]], note[where[name]] = given or None, text or None
+    guesses = [fitted.guess(row) or (None, None) for row in range(len(pool))]
+    x, y = start.plane(pool).T
+    columns = {
+        "id": pool.ids, "x": x, "y": y, "predicted": [name for name, _ in guesses],
+        "doubt": [None if p is None else 1.0 - p for _, p in guesses], "label": label, "note": note,
+    }  # fmt: skip
+    if pool.text is not None:
+        columns["text"] = [str(text) for text in pool.table.column(pool.text)]
+    return pa.table(columns)
 
 
 def _choice(label: str) -> dict[str, Any]:

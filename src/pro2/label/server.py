@@ -14,6 +14,7 @@ from urllib.parse import quote
 import uvicorn
 
 from pro2.embed.images import pillow_guard
+from pro2.label.inputs import Given
 from pro2.label.model import start_from
 from pro2.label.outputs import Writer, write_outputs
 from pro2.label.pool import Pool
@@ -26,6 +27,8 @@ ABOUT = {
     "labels.csv": "your labels, for pro2 adapt and spreadsheets",
     "labels.arrow": "the same as an Arrow table",
     "labels.label-studio.json": "the same for Label Studio",
+    "labels.cvat.xml": "the same for CVAT",
+    "map.parquet": "every item as a point, for embedding-atlas, FiftyOne or a notebook",
     "predictions.csv": "the model's prediction for every item",
     "classifier.onnx": "for deployment",
     "report.html": "how the model was adapted",
@@ -46,11 +49,15 @@ LOCAL = Address()
 
 @dataclass
 class Page:
-    """An opened session that can be served: its address, token included, and what has changed in the pool."""
+    """An opened session that can be served: its address, token included, and what has changed in the pool.
+
+    `n_given` labels from elsewhere were new.
+    """
 
     session: Session
     url: str
     changes: str
+    n_given: int
     _server: uvicorn.Server
     _socket: socket.socket
 
@@ -84,13 +91,14 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def open_page(
     pool: Pool, model: Any, folder: Path, *, classes: Sequence[str] = (), settings: Settings = DEFAULTS,
-    address: Address = LOCAL, by_id: bool = False, writers: Mapping[str, Writer] = {},
-    on_written: Callable[[list[str]], None] = lambda names: None,
+    address: Address = LOCAL, by_id: bool = False, given: Sequence[tuple[int, Given]] = (),
+    writers: Mapping[str, Writer] = {}, on_written: Callable[[list[str]], None] = lambda names: None,
 ) -> Iterator[Page]:  # fmt: skip
     """Open or continue the session in `folder`; the page is there until the context ends.
 
     Without a model it starts from unlabelled rows and the names of `classes`. `by_id` continues although the pool has
-    changed, with the labels whose ids still exist. For `writers` see `write_outputs`; `on_written` gets their names.
+    changed, with the labels whose ids still exist; `given` are labels from elsewhere with their rows. For `writers` see
+    `write_outputs`; `on_written` gets their names.
     """
     with contextlib.ExitStack() as stack:
         store = Store(folder / "journal.sqlite", pool.row_of)
@@ -106,6 +114,7 @@ def open_page(
             store.append([Event("start", info=info)])
         session = Session(pool, start, store, settings)
         stack.callback(session.refitter.stop)
+        n_given = session.add_labels(given)
         session.fit()
 
         def done() -> dict[str, Any]:
@@ -117,7 +126,7 @@ def open_page(
         server = _Server(Access(make_app(session, done), token, address.host), session)
         name = socket.gethostname() if address.host in EVERYWHERE else address.host
         url = f"http://{f'[{name}]' if ':' in name else name}:{port}/{token}/"
-        yield Page(session, url, changes, server, listener)
+        yield Page(session, url, changes, n_given, server, listener)
 
 
 def _listen(address: Address, last_port: int) -> socket.socket:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 
 from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, basis, growth
+from pro2.label.inputs import Given
 from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, refit
 from pro2.label.pool import Pool
-from pro2.label.store import NONE, RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
+from pro2.label.store import IMPORTED, NONE, RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
 from pro2.tables import TableError
 from pro2.tables.where import parse
 
@@ -180,6 +181,25 @@ class Session:
             raise Refused(f"There is already a class “{name}”.")
         return name
 
+    def add_labels(self, given: Iterable[tuple[int, Given]]) -> int:
+        """Add labels from elsewhere to rows, all of them or none; how many were not there already."""
+        known, ids = {name.casefold(): name for name in self.classes}, self.pool.ids
+        alone = len(self.settings.annotators) == 1
+        events = []
+        for row, (_, label, who) in given:
+            name = " ".join(label.split())
+            if not 0 < len(name) <= MAX_NAME:
+                raise ValueError(f"item {ids[row]!r} has the label {label!r}: a class has 1 to {MAX_NAME} characters")
+            name, who = known.setdefault(name.casefold(), name), who or ("" if alone else IMPORTED)
+            digest = hashlib.blake2b(repr((ids[row], name, who)).encode(), digest_size=16).hexdigest()
+            info = {"mark": self.pool.mark(row), "draw": IMPORTED}
+            events.append(Event("label", who, ids[row], name, info, f"import-{digest}"))
+        with self.lock, self.store.transaction():
+            new = [event for event in events if not self.store.knows(event.key)]
+            for first in range(0, len(new), 1000):  # SQLite takes so many ids at once
+                self.store.append(new[first : first + 1000])
+        return len(new)
+
     # what comes next
 
     @property
@@ -275,7 +295,7 @@ class Session:
             self.sample(),
             np.flatnonzero(self._free()),
             np.array(sorted(assigned), dtype=np.intp),
-            [answer.draw == SELECTED for answer in self.store.labels.values()],
+            [answer.draw is not None for answer in self.store.labels.values()],
         )
 
     # how good it is
@@ -285,10 +305,10 @@ class Session:
 
         Rows drawn at random, and all others up to the highest rank of those that have a label anyway: without the
         latter the sample would lack what suggestions find hard and what a grid shows to be easy. Rows that somebody
-        looked for are never among them.
+        looked for or that came with a label are never among them.
         """
         labels = self.store.labels
-        rows = np.array([row for row in labels if self.store.draw_of(row) != SELECTED], dtype=np.intp)
+        rows = np.array([row for row in labels if labels[row].draw is None], dtype=np.intp)
         at_random = [row for row in rows.tolist() if self.store.draw_of(row) == RANDOM]
         if not at_random:
             return []

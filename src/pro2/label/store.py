@@ -20,7 +20,7 @@ from typing import Any
 from pro2.label.pool import Pool
 
 RANDOM, SUGGESTED, SECOND = "random", "suggested", "second"  # why a row was assigned to somebody
-SELECTED = "selected"  # and that nobody was asked: a person looked for it
+SELECTED, IMPORTED = "selected", "imported"  # nobody was asked: a person looked for the row, or its label was there
 NONE = ""  # the label of an item that is none of the classes
 VERSION = 3
 _APPLICATION = 0x70726F32  # "pro2": tells our files from other SQLite files
@@ -284,7 +284,8 @@ class Store:
 
     def last_action(self, annotator: str) -> list[Event]:
         """The events that this person's next undo takes back; empty when there are none."""
-        newest = "SELECT key FROM actions WHERE annotator = ? ORDER BY seq DESC LIMIT 1"
+        own = f"annotator = ? AND json_extract(info, '$.draw') IS NOT '{IMPORTED}'"
+        newest = f"SELECT key FROM actions WHERE {own} ORDER BY seq DESC LIMIT 1"
         return self._events(f"SELECT {_COLUMNS} FROM actions WHERE key = ({newest}) ORDER BY seq", annotator)
 
     def knows(self, key: str) -> bool:
