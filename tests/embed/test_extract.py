@@ -89,7 +89,7 @@ def test_a_resumed_run_is_byte_identical(work: Callable[[int], Work], n_shards: 
 def test_a_damaged_shard_is_computed_again(work: Callable[[int], Work], damage: Callable[[bytes], bytes]) -> None:
     w = work(37)
     w.break_after(3)
-    second = sorted(w.home.glob("t.arrow.parts/shard-*.npz"))[1]
+    second = sorted(w.home.glob("t.arrow.parts/shard-*.arrow"))[1]
     second.write_bytes(damage(second.read_bytes()))
     assert w.run().resumed == 2 * 8
     assert w.equals_an_undisturbed_run()

@@ -47,6 +47,9 @@ def test_selections_are_lazy_keep_order_and_are_tables_of_their_own(tmp_path: Pa
     opened = EmbeddingTable.open(view.save(tmp_path / "v.arrow"))
     assert opened.verify() == view.digest != table.digest
     assert opened.ids.tolist() == view.ids.tolist()
+    numbered = EmbeddingTable(table.embeddings, None, None, {"steps": {9: "a", 10: ("b",)}})
+    assert numbered.provenance["steps"] == {"9": "a", "10": ["b"]}  # as JSON has it
+    assert "steps" in EmbeddingTable.open(numbered.save(tmp_path / "n.arrow")).provenance
     parts = table.split("place")
     assert list(parts) == [0, 1]
     assert sorted(np.concatenate([part.rows for part in parts.values()]).tolist()) == list(range(12))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import io
 import itertools
-import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -57,22 +56,6 @@ class Shard:
     index: int
     embeddings: np.ndarray
     skipped: dict[int, str]
-
-    def to_bytes(self) -> bytes:
-        """A NumPy archive, whose members carry checksums; the same shard gives the same bytes."""
-        buffer = io.BytesIO()
-        np.savez(buffer, index=self.index, embeddings=self.embeddings, skipped=json.dumps(self.skipped))
-        return buffer.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Shard:
-        """Inverse of `to_bytes`; a `ValueError` for damaged content."""
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-                skipped = {int(row): reason for row, reason in json.loads(str(archive["skipped"])).items()}
-                return cls(int(archive["index"]), archive["embeddings"], skipped)
-        except Exception as error:  # damage shows in many kinds of errors, from zipfile, zlib and NumPy
-            raise ValueError(f"damaged shard: {error}") from error
 
 
 Engine = Callable[[Rows, Backbone, Batching, list[int]], Iterator[Shard]]
@@ -124,7 +107,7 @@ def _embed_batch(
     skipped |= bad
     kept = [row for row in batch if row not in bad]
     if not kept:
-        return np.zeros((0, 0), dtype=batching.dtype)
+        return np.zeros((0, backbone.spec.width or 1), dtype=batching.dtype)
     features = backbone.embed(np.stack([item for item in prepared if not isinstance(item, RowError)]))
     if features.ndim != 2 or len(features) != len(kept) or backbone.spec.width not in (0, features.shape[1]):
         raise ValueError(
@@ -174,7 +157,7 @@ def ray_shards(
             for result in results.iter_rows():
                 if result["error"]:
                     raise ValueError(result["error"])
-                yield Shard.from_bytes(result["shard"])
+                yield pickle.loads(result["shard"])
 
     return engine
 
@@ -200,4 +183,5 @@ class _RayWorker:
             shards = list(embed_shards(self.rows, self.backbone, self.batching, indices, self.threads))
         except ValueError as error:  # a bad image: the driver raises it as one line
             return {"shard": [b""], "error": [str(error)]}
-        return {"shard": [shard.to_bytes() for shard in shards], "error": [""] * len(shards)}
+        # as Ray itself sends what is no array
+        return {"shard": [pickle.dumps(shard) for shard in shards], "error": [""] * len(shards)}

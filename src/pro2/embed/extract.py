@@ -166,7 +166,8 @@ class _Run:
         done = resumed
         progress(done, len(self.rows))
         for shard in engine(self.rows, self.backbone, self.batching, missing):
-            _write(self._file(shard.index), shard.to_bytes())
+            ids = [row for row in shards[shard.index] if row not in shard.skipped]
+            EmbeddingTable(shard.embeddings, ids, None, {"skipped": shard.skipped}).save(self._file(shard.index), True)
             skipped |= shard.skipped
             done += len(shards[shard.index])
             progress(done, len(self.rows))
@@ -184,7 +185,7 @@ class _Run:
         # The embeddings may not fit into memory; in a writable memory map, a full disk would end the process.
         with raw.open("wb") as stream:
             for index in range(len(self.keys)):
-                stream.write(Shard.from_bytes(self._file(index).read_bytes()).embeddings.tobytes())
+                stream.write(EmbeddingTable.open(self._file(index)).embeddings.data)
         matrix = np.memmap(raw, dtype=self.batching.dtype, mode="r").reshape(int(kept.sum()), -1)
         columns = {name: np.asarray(values)[kept] for name, values in rows.columns.items()}
         provenance = {
@@ -200,14 +201,17 @@ class _Run:
         return Extraction(path, len(matrix), {str(rows.ids[row]): skipped[row] for row in skipped}, resumed)
 
     def _file(self, index: int) -> Path:
-        return self.folder / f"shard-{index:06d}-{self.keys[index]}.npz"
+        return self.folder / f"shard-{index:06d}-{self.keys[index]}.arrow"
 
     def _read(self, index: int) -> Shard | None:
         """A finished shard; None where it is missing or damaged, so that it is computed again."""
         try:
-            return Shard.from_bytes(self._file(index).read_bytes())
+            table = EmbeddingTable.open(self._file(index))
+            table.verify()
         except (FileNotFoundError, ValueError):
             return None
+        skipped = {int(row): reason for row, reason in table.provenance["skipped"].items()}
+        return Shard(index, table.embeddings, skipped)
 
 
 def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
@@ -239,10 +243,6 @@ def _working_in(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(path: Path, content: bytes) -> None:
-    atomic_write(path, lambda file: file.write(content), force=True)
-
-
 def skipped_file(path: Path) -> Path:
     """The file that lists the rows left out of a table, with reasons."""
     return path.with_name(path.name + ".skipped.csv")
@@ -254,7 +254,8 @@ def _write_skipped(path: Path, lines: list[tuple[str, str, str]]) -> None:
         return
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([("id", "path", "reason"), *lines])
-    _write(skipped_file(path), text.getvalue().encode("utf-8", errors="backslashreplace"))
+    content = text.getvalue().encode("utf-8", errors="backslashreplace")
+    atomic_write(skipped_file(path), lambda file: file.write(content), force=True)
 
 
 def _read_skipped(path: Path) -> dict[str, str]:

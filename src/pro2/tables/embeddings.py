@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from os import PathLike
@@ -79,9 +80,8 @@ class EmbeddingTable:
         for name in named:
             if not isinstance(name, str) or name in ("", "id", *RESERVED):
                 raise TableError(f"a column cannot be called {name!r}; use a text other than id, {', '.join(RESERVED)}")
-        self._provenance = MappingProxyType(dict(provenance or {}))
-        try:
-            to_json(dict(self._provenance))
+        try:  # as a file gives it back, where all keys are text
+            self._provenance = MappingProxyType(json.loads(to_json(dict(provenance or {}))))
         except TypeError as error:
             raise TableError(f"provenance must hold JSON values (text, numbers, lists, mappings): {error}") from error
         if ids is not None or "ids" in named:  # row numbers are made when they are asked for
