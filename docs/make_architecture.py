@@ -209,7 +209,8 @@ def label_page(folder: Path) -> Iterator[Callable[[], object]]:
 
 def sweep_cell(folder: Path) -> Callable[[], object]:
     """A sweep of one cell, run on generated Gaussians; nothing is kept."""
-    from pro2.lab.experiments import parse_plan, run_sweep
+    from pro2.lab.experiments import parse_plan
+    from pro2.lab.experiments.run import run_sweep
 
     rng = np.random.default_rng(0)
     y, split = rng.integers(0, 2, 300), np.arange(300) // 150

@@ -125,12 +125,11 @@ class JointTraining(SourceRowsBaseline):
 class MixPro(SourceRowsBaseline):
     """Linear probe on mixtures (1 - mix) * source row + mix * target row of the same class (Xue et al., ICML 2024).
 
-    There are `n_mixtures`, by default as many as source rows. Source rows are taken in turn, target rows of their class
-    at random (`random_state`); source rows of classes that the target lacks are not used.
+    Every source row is mixed with a random target row of its class (`random_state`); source rows of classes that the
+    target lacks are not used.
     """
 
     mix: float = 0.5
-    n_mixtures: int | None = None
     l2: float | str = 0.1
     random_state: Any = None
 
@@ -144,11 +143,8 @@ class MixPro(SourceRowsBaseline):
     def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers of the source and of the target for each mixture, always of one class."""
         rng, usable = generator(self.random_state), np.flatnonzero(np.isin(source, target))
-        n = len(usable) if self.n_mixtures is None else self.n_mixtures
-        if n < 1:
-            raise ValueError(f"n_mixtures must be at least 1, got {n}.")
-        first = np.resize(rng.permutation(usable), n)
-        second = np.empty(n, dtype=np.int64)
+        first = rng.permutation(usable)
+        second = np.empty(len(first), dtype=np.int64)
         for k in np.unique(target):
             at = np.flatnonzero(source[first] == k)
             second[at] = rng.choice(np.flatnonzero(target == k), len(at))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pro2.extras import imported
 
+__all__ = ["write_report"]
+
 
 def write_report(
     folder: str | Path, out: str | Path | None = None, selection: str | None = None, markdown: str | Path | None = None
@@ -27,11 +29,8 @@ def write_report(
     """
     for name in ("pandas", "matplotlib"):
         imported(name, f"the report needs {name}: pip install 'pro2[report]'")
-    from pro2.lab.report.write import write
+    from pro2.lab.report.write import SUITE, write_suite, write_sweep
 
-    return write(
-        Path(folder), None if out is None else Path(out), selection, None if markdown is None else Path(markdown)
-    )
-
-
-__all__ = ["write_report"]
+    write = write_suite if (Path(folder) / SUITE).is_file() else write_sweep
+    target = Path(folder) / "report" if out is None else Path(out)
+    return write(Path(folder), target, selection, None if markdown is None else Path(markdown))

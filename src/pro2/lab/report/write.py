@@ -53,13 +53,8 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def write(folder: Path, out: Path | None, selection: str | None, markdown: Path | None) -> Path:
-    """A report of one sweep, or of every sweep of a suite; returns the page."""
-    make = _write_suite if (folder / SUITE).is_file() else _write_sweep
-    return make(folder, folder / "report" if out is None else out, selection, markdown)
-
-
-def _write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
+def write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
+    """A report of one sweep; returns the page."""
     results = load_results(folder)
     rules = tables.rules_of(results.plan, results.rows, selection)
     measured = (results.rows["measure"] == "accuracy").any()
@@ -179,7 +174,7 @@ def _svg(figure: Any, name: str, title: str, kind: str) -> Markup:
     return Markup(text.replace(INK, "currentColor").replace(GRID, "var(--line)"))
 
 
-def _write_suite(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
+def write_suite(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
     """A report for every plan of a suite that has results, and one page that judges the claims; returns that page."""
     suite = parse_plan(read_json(folder / SUITE), where=str(folder / SUITE))
     if not isinstance(suite, Suite):
@@ -188,7 +183,7 @@ def _write_suite(folder: Path, out: Path, selection: str | None, markdown: Path 
     if not names:
         raise ValueError(f"{str(folder)!r} holds no results of {', '.join(suite.plans)}; run `pro2 sweep` first")
     for name in names:
-        _write_sweep(folder / slug(name), out / slug(name), selection, markdown)
+        write_sweep(folder / slug(name), out / slug(name), selection, markdown)
     findings = claims.judge({name: load_results(folder / slug(name)) for name in names}, markdown)
     found = [finding.to_dict() for finding in findings]
     out.mkdir(parents=True, exist_ok=True)
