@@ -14,9 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "docs" / "results" / "adapt-cells.md"
 CAPTION = """Accuracy in % ± standard error over 10 draws of labels, mean over all targets of a data set: Waterbirds (3
 targets), 4-way Collages (4), Living (1, with 17 classes), CelebA (5 tasks, 3 targets each); EfficientNet-Lite0
-embeddings. The highest mean is in bold. *Pro2 averaged* is `ProjectAndProbe().adapt(X, y)`. Its constants were chosen
-on these data sets; see also `docs/results/unseen-tasks.md`. The others choose their settings by leave-one-out. Made by
-`python benchmarks/adapt_cells.py DATA --seeds 10`; every cell is in `docs/results/adapt-cells.md`.
+embeddings; bold: highest mean. *Pro2 averaged* is `ProjectAndProbe().adapt(X, y)`, whose constants were chosen on these
+data sets (see `docs/results/unseen-tasks.md`). The others choose their settings by leave-one-out; the paper chooses
+those of its Pro2 by further target labels. Made by `python benchmarks/adapt_cells.py DATA --seeds 10`; all cells are in
+`docs/results/adapt-cells.md`.
 """
 
 
