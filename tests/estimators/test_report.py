@@ -13,12 +13,12 @@ import pytest
 import pro2
 from pro2 import PriorFamily, ProjectAndProbe
 from pro2.estimators.report import (
+    EXCESS,
     AdaptationReport,
     LearningCurve,
     ReportInputs,
     _interval,
     fit_curve,
-    wilson_interval,
 )
 from tests.estimators.test_adaptation import make_data
 
@@ -47,6 +47,9 @@ def check(report: AdaptationReport, n: int, n_classes: int) -> None:
     assert sum(report.shares) == pytest.approx(1.0)
     assert str(n) in str(report)
     assert report.verdict() in str(report)
+    assert sum(share for *_, share in report.reliability) == pytest.approx(1.0)
+    assert np.average([sure for sure, *_ in report.reliability],
+                      weights=[share for *_, share in report.reliability]) == pytest.approx(report.confidence)  # fmt: skip
     json.dumps(report.to_dict(), allow_nan=False)
 
 
@@ -197,23 +200,46 @@ def test_leave_one_out_accuracy_tells_the_truth():
 
 @pytest.mark.parametrize("hard", [0.0, 0.4])
 def test_the_interval_knows_that_class_shares_are_unknown(hard):
-    """Accuracies a of two equally assumed classes, shares uniform on [0, 1]: variance (a_0 - a_1)^2 / 12."""
-    y = np.arange(400) % 2
-    right = np.where(y == 1, np.arange(400) % 10 >= 10 * hard + 1, np.arange(400) % 10 >= 1).astype(float)
-    w = np.full(400, 1 / 400)
+    """Accuracies a of two classes with shares (s, 1 - s), s ~ Beta(2, 2) of variance 1 / 20."""
+    y = np.arange(4000) % 2
+    right = np.where(y == 1, np.arange(4000) % 10 >= 10 * hard + 1, np.arange(4000) % 10 >= 1).astype(float)
+    w = np.full(4000, 1 / 4000)
 
-    def half(by_class):
-        low, high = _interval(y, w, right, np.array([0.5, 0.5]), by_class)
-        return (high - low) / 2 / 1.96
+    def variance(by_class, gain=0.0):
+        low, high = _interval(y, w, right, np.array([0.5, 0.5]), by_class, gain)
+        return ((high - low) / 2 / 1.96) ** 2
 
-    assert half(0.0) == pytest.approx(wilson_half(right.mean(), 400) / 1.96)
+    p = right.mean()
+    assert variance(0.0) == pytest.approx(EXCESS * p * (1 - p) / 4000, rel=0.01)
     difference = np.mean(right[y == 0]) - np.mean(right[y == 1])
-    assert half(1.0) ** 2 == pytest.approx(half(0.0) ** 2 + difference**2 / 12, rel=0.1)
+    assert variance(1.0) == pytest.approx(variance(0.0) + difference**2 / 20, rel=0.05)
+    assert variance(0.0, 0.01) == pytest.approx(variance(0.0) + 0.01**2, rel=0.1)
 
 
-def wilson_half(share, n):
-    low, high = wilson_interval(share, n)
-    return (high - low) / 2
+def test_the_interval_holds_the_accuracy_it_is_of():
+    for n in (2, 5, 50):
+        for hits in range(n + 1):
+            right, w, y = (np.arange(n) < hits).astype(float), np.full(n, 1 / n), np.arange(n) % 2
+            low, high = _interval(y, w, right, np.array([0.5, 0.5]), 1.0, 0.05 * (1 - hits / n))
+            assert 0 <= low <= hits / n + 0.05 * (1 - hits / n) <= high <= 1
+            assert high - low > 0.5 / n
+
+
+def test_the_order_of_the_rows_does_not_change_the_estimates(rows):
+    Xs, ys, X, y = rows
+    model, order = ProjectAndProbe().fit(Xs, ys), np.random.default_rng(0).permutation(24)
+    one, other = model.adapt(X[:24], y[:24]).report_, model.adapt(X[:24][order], y[:24][order]).report_
+    for name in ("accuracy", "log_loss", "confidence"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-9), name
+
+
+def test_one_label_of_each_class_cannot_tell_the_accuracy(rows):
+    Xs, ys, X, y = rows
+    few = np.array([np.flatnonzero(y == name)[0] for name in np.unique(y)])
+    report = ProjectAndProbe().fit(Xs, ys).adapt(X[few], y[few]).report_
+    assert math.isnan(report.accuracy)
+    assert report.accuracy_interval == (0.0, 1.0)
+    assert "label a second row of each" in report.verdict()
 
 
 def test_a_wrong_label_is_among_the_surprising():
@@ -231,7 +257,8 @@ def test_a_source_that_never_moves_has_no_shift_of_the_mean():
     X, y = np.ones((40, 6)), np.arange(40) % 2
     report = ProjectAndProbe().fit(X, y).adapt(X[:8], y[:8]).report_
     assert np.isnan(report.mean_shift)
-    assert report.accuracy == 0.5
+    assert report.n_labels == 2  # equal rows are one
+    assert "with one label of each class" in report.withheld
 
 
 def test_row_numbers_of_the_surprising_are_those_of_the_caller():
@@ -254,7 +281,9 @@ def test_a_strong_penalty_on_the_papers_probe_is_no_error(rows, l2, n):
     Xs, ys, X, y = rows
     few = np.concatenate([np.flatnonzero(y == name)[: n + k] for k, name in enumerate(np.unique(y))])
     adapted = ProjectAndProbe(n_features=3, l2=l2).fit(Xs, ys).adapt(X[few], y[few])
-    assert adapted.report_.accuracy == pytest.approx(adapted.score(X, y), abs=0.2)
+    fit = adapted._inputs.fit
+    alone = [fit.without(np.array([i]))[1].argmax() == fit.labelled.y[i] for i in range(len(few))]
+    assert adapted.report_.accuracy == pytest.approx(np.mean(alone), abs=0.05)
 
 
 @pytest.mark.parametrize("out", [[3], [24], [3, 24]])
@@ -305,12 +334,6 @@ def test_html_is_escaped():
     report = ProjectAndProbe().fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]).report_
     assert "<b>cat</b>" in str(report)
     assert "<b>cat</b>" not in report._repr_html_()
-
-
-def test_wilson_interval_at_the_edges():
-    low, high = wilson_interval(1.0, 4)
-    assert high == 1.0
-    assert 0.4 < low < 0.6
 
 
 def test_the_verdict_never_asks_for_no_rows():

@@ -26,10 +26,11 @@ def test_rows_that_differ_in_one_place_are_two_rows():
 
 def test_blocks_deal_every_class_evenly_and_the_only_ones_apart():
     rows = Labelled.of(np.arange(17.0)[:, None], np.r_[np.zeros(6), np.ones(5), np.arange(2, 8)].astype(int))
-    block = rows.blocks(3)
+    block = rows.blocks(3, np.random.default_rng(0), by_class=True)
     assert np.bincount(block[rows.y == 0]).tolist() == [2, 2, 2]
     assert sorted(np.bincount(block[rows.y == 1])) == [1, 2, 2]
     assert len(np.unique(block[rows.y > 1])) == 3
+    assert sorted(np.bincount(rows.blocks(4, np.random.default_rng(0), by_class=False))) == [4, 4, 4, 5]
 
 
 @pytest.mark.parametrize(("sampling", "expected"), [("by_class", 1.0), ("suggested", 1.0), ("random", 0.0)])

@@ -104,7 +104,7 @@ def test_names_and_ids_never_become_markup(tmp_path):
 
 
 def test_many_classes_show_the_worst_and_the_most_frequent_confusions(tmp_path):
-    model, X, y = problem(40, 2, apart=0.7)
+    model, X, y = problem(40, 4, apart=0.5)
     adapted = model.adapt(X, y)
     write_report_page(adapted, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()

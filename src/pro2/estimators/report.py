@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import betaincinv
 
-from pro2.estimators.evaluation import wilson_interval
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.prior import SourcePrior
 
@@ -17,7 +17,11 @@ Head = tuple[np.ndarray, np.ndarray]  # coefficients (K, D) and intercepts (K,)
 
 CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measured, besides all of them
 CURVE_REPEATS = 4
-MOST_BLOCKS = 20  # into which labelled rows are divided, each left out in turn: one label of every class, or more
+MOST_BLOCKS = 20  # into which labelled rows are divided, each left out in turn
+PARTITIONS = 4  # of the rows into blocks, over which estimates are averaged,
+MOST_ROWS = 1000  # unless there are more: one partition is then precise enough
+GROWTH = 0.15  # the error falls with the number of labels to about this power, over the tasks of docs/results/trust.md
+EXCESS = 1.2  # variance of left-out hits about the accuracy of the classifier at hand, relative to that of a binomial
 ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
 
 
@@ -75,17 +79,21 @@ class AdaptationReport:
     n_labels : int
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
-        Estimate of the share of right answers on the target by leaving labels out, classes weighted as the target is
-        assumed to have them, and its 95% interval, wider where labels were drawn class by class and some classes are
-        harder than others: how common these are is then unknown. NaN and (0, 1) where the labels cannot tell;
-        `withheld` then says why. Where leave-one-out chose d or l2 of the paper's probe, every label had a say in that
-        choice, and with few labels the accuracy is too good.
+        Estimate of the share of right answers on the target, classes weighted as the target is assumed to have them, and
+        its 95% interval. Where labels were drawn class by class, blocks with one label of every class are left out,
+        else random rows; a learning curve adds what the labels of a block bring. The interval allows for chance in the
+        labels, for the learning curve, and, where labels were drawn class by class and some classes are harder than
+        others, for how common these are. NaN and (0, 1) where the labels cannot tell; `withheld` then says why. Where
+        leave-one-out chose d or l2 of the paper's probe, every label had a say in that choice, and with few labels the
+        accuracy is too good.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
         Mean log-loss of the held-out probabilities.
     confidence : float
         Mean probability of the held-out predictions; above the accuracy, the classifier is overconfident.
+    reliability : list of (float, float, float)
+        The same in groups of rows, the least confident first: mean confidence, accuracy, and share of the rows.
     source_accuracy : float
         Of the source head on the same rows, weighted in the same way; NaN without a source head.
     agreement : float
@@ -96,6 +104,9 @@ class AdaptationReport:
         Labelled rows by class (rows) and held-out prediction (columns).
     surprising : array
         Numbers of the labelled rows, the least probable label first: errors of the classifier or of the labels.
+    label_probabilities, label_weights : arrays (M,)
+        Held-out probability of the label of each row, and its weight where classes are as common as assumed on the
+        target; `predict_set` is calibrated on them.
     effective_features : float
         Of the ranked features: how many share the weight of the classifier (participation ratio of squared weights).
         NaN for the paper's probe.
@@ -119,6 +130,7 @@ class AdaptationReport:
     withheld: str = ""
     log_loss: float = math.nan
     confidence: float = math.nan
+    reliability: list[tuple[float, float, float]] = field(default_factory=list)
     source_accuracy: float = math.nan
     agreement: float = math.nan
     classes: list[Any] = field(default_factory=list)
@@ -126,6 +138,8 @@ class AdaptationReport:
     shares: list[float] = field(default_factory=list)
     confusion: np.ndarray | None = None
     surprising: np.ndarray | None = None
+    label_probabilities: np.ndarray | None = None
+    label_weights: np.ndarray | None = None
     effective_features: float = math.nan
     temperature: float = 1.0
     mean_shift: float = math.nan
@@ -256,26 +270,32 @@ class ReportInputs:
         """Of the classifier that `adapt` made from the fit."""
         labelled, (shares, by_class) = self.fit.labelled, self.fit.shares
         y, K = labelled.y, len(shares)
-        P = _probabilities(self._left_out_scores())
-        answers = P.argmax(axis=1)
+        P, left_out = self._left_out(by_class)
+        right = np.mean(P.argmax(axis=2) == y, axis=0)
+        P = P.mean(axis=0)
+        own, sure = np.maximum(P[np.arange(len(y)), y], 1e-300), P.max(axis=1)
         w = _class_weighted(y, labelled.c, shares)
-        right = (answers == y).astype(float)
-        own = np.maximum(P[np.arange(len(y)), y], 1e-300)
-        withheld = self._withheld()
+        # what the labels that were left out add
+        gain = (1.0 - _share(w, right)) * (1.0 - (1.0 - left_out) ** GROWTH)
+        accuracy = min(_share(w, right) + gain, 1.0)
+        withheld = self._withheld(by_class)
         return AdaptationReport(
             n_labels=len(y),
-            accuracy=math.nan if withheld else _share(w, right),
-            accuracy_interval=(0.0, 1.0) if withheld else _interval(y, w, right, shares, by_class),
+            accuracy=math.nan if withheld else accuracy,
+            accuracy_interval=(0.0, 1.0) if withheld else _interval(y, w, right, shares, by_class, gain),
             withheld=withheld,
             log_loss=float(w @ -np.log(own)),
-            confidence=float(w @ P.max(axis=1)),
+            confidence=float(w @ sure),
+            reliability=_reliability(w, sure, right),
             classes=adapted.classes_.tolist(),
             counts=np.bincount(y, minlength=K).tolist(),
             shares=[float(v) for v in shares],
-            confusion=np.bincount(y * K + answers, minlength=K * K).reshape(K, K),
+            confusion=np.bincount(y * K + P.argmax(axis=1), minlength=K * K).reshape(K, K),
             surprising=labelled.number[np.argsort(own, kind="stable")],
+            label_probabilities=own,
+            label_weights=w,
             effective_features=self._effective_features(),
-            learning_curve=self._learning_curve(1.0 - float(w @ right)),
+            learning_curve=self._learning_curve(1.0 - accuracy),
             **self._against_source(w),
             **self._mean_shift(),
             **self.fit.facts(),
@@ -292,31 +312,48 @@ class ReportInputs:
             raise ValueError(f"rows has all {len(labelled.y)} labelled rows: some must be left to learn from.")
         return self.fit.without(block)[0].head if len(block) else self.fit.head
 
-    def _left_out_scores(self) -> np.ndarray:
-        """Scores (M, K) of each row by a fit without its block, which has one label of every class, or more.
+    def _left_out(self, by_class: float) -> tuple[np.ndarray, float]:
+        """Probabilities (partitions, M, K) of each row by fits without its block, and the share of labels in a block.
 
-        Leaving out a single row would leave its class short of a label. Where classes have one label on average, no
-        block leaves any, and the source head speaks.
+        A block has one label of every class, or more, where labels were drawn class by class: without a single row, its
+        class would be short of a label. Where they were drawn at random, a class may be short of a label by chance, and
+        blocks are random rows.
         """
         labelled = self.fit.labelled
-        counts = np.bincount(labelled.y)
-        n = min(round(float(counts[counts > 0].mean())), MOST_BLOCKS)
-        if n < 2:
-            return labelled.X @ self.source_head[0].T + self.source_head[1]
-        block = labelled.blocks(n)
-        scores = np.empty((len(labelled.y), len(self.fit.shares[0])))
-        for each in np.unique(block):
-            rows = np.flatnonzero(block == each)
-            scores[rows] = self.fit.without(rows)[1]
-        return scores
+        counts, M = np.bincount(labelled.y), len(labelled.y)
+        n = min(self._labels_per_class(), MOST_BLOCKS)
+        stratified = by_class >= 0.5 and n > 1 and np.count_nonzero(counts) > 1
+        n = n if stratified else min(M, MOST_BLOCKS)
+        found = []
+        for seed in range(1 if M > MOST_ROWS or n == M else PARTITIONS):
+            block = labelled.blocks(n, np.random.default_rng(seed), stratified)
+            scores = np.empty((M, len(self.fit.shares[0])))
+            for each in np.unique(block):
+                rows = np.flatnonzero(block == each)
+                scores[rows] = self._scores_without(rows)
+            found.append(_probabilities(scores))
+        return np.array(found), 1.0 / n
 
-    def _withheld(self) -> str:
+    def _scores_without(self, rows: np.ndarray) -> np.ndarray:
+        """Scores of rows by the fit to the others; by the source head where there are no others."""
+        if len(rows) == len(self.fit.labelled.y):
+            return self.fit.labelled.X @ self.source_head[0].T + self.source_head[1]
+        return self.fit.without(rows)[1]
+
+    def _labels_per_class(self) -> int:
+        """On average over the classes that have labels."""
+        counts = np.bincount(self.fit.labelled.y)
+        return round(float(counts[counts > 0].mean()))
+
+    def _withheld(self, by_class: float) -> str:
         if self.label_sampling == "suggested":
             return "the labelled rows were suggested, not drawn at random; evaluate on other rows"
         if len(self.fit.labelled.y) < 2:
             return "there is only one label"
         if len(np.unique(self.fit.labelled.y)) < 2:
             return "all labels are of one class"
+        if by_class >= 0.5 and self._labels_per_class() < 2:
+            return "with one label of each class, no class can spare its own; label a second row of each"
         return ""
 
     def _effective_features(self) -> float:
@@ -373,21 +410,32 @@ class ReportInputs:
 
 
 def _interval(
-    y: np.ndarray, w: np.ndarray, right: np.ndarray, shares: np.ndarray, by_class: float
+    y: np.ndarray, w: np.ndarray, right: np.ndarray, shares: np.ndarray, by_class: float, gain: float = 0.0
 ) -> tuple[float, float]:
-    """Of the accuracy: chance in the labels, and shares of the classes where the labels do not know them.
+    """95% interval of the accuracy: chance in the labels, shares of the classes that they do not know, learning curve.
 
-    If all shares are equally likely, an accuracy that is their sum over K classes, sum_k s_k a_k, has the variance
-    of the a_k divided by K + 1.
+    It is that of a beta distribution (Jeffreys' interval) with as many rows as the variance asks for. The gain by the
+    labels that were left out is known up to its own size. If the class shares s have a Dirichlet distribution about
+    those assumed, with two rows for each class, the accuracy sum_k s_k a_k varies by that of the a_k over 2 K + 1.
     """
     n, accuracy = 1.0 / float(w @ w), _share(w, right)
     there, code = np.unique(y, return_inverse=True)
     counts = np.bincount(code)
     each = (np.bincount(code, weights=right) + accuracy) / (counts + 1.0)  # one row more, for classes with few
     share = shares[there] / shares[there].sum()
-    unknown = by_class * float(share @ (each - share @ each) ** 2) / (len(there) + 1.0)
+    unknown = by_class * float(share @ (each - share @ each) ** 2) / (2.0 * len(there) + 1.0)
+    accuracy = min(accuracy + gain, 1.0)
     p = (n * accuracy + 1.0) / (n + 2.0)
-    return wilson_interval(accuracy, p * (1.0 - p) / (p * (1.0 - p) / n + unknown))
+    binomial = p * (1.0 - p)
+    n = binomial / (EXCESS * binomial / n + unknown + gain**2)
+    low, high = (float(betaincinv(n * accuracy + 0.5, n * (1.0 - accuracy) + 0.5, q)) for q in (0.025, 0.975))
+    return 0.0 if accuracy <= 0.0 else min(low, accuracy), 1.0 if accuracy >= 1.0 else max(high, accuracy)
+
+
+def _reliability(w: np.ndarray, sure: np.ndarray, right: np.ndarray) -> list[tuple[float, float, float]]:
+    """Mean confidence, share of right answers and share of the rows, in groups of about ten rows, five at most."""
+    groups = np.array_split(np.argsort(sure, kind="stable"), min(5, max(1, len(sure) // 10)))
+    return [(_share(w[g], sure[g]), _share(w[g], right[g]), float(w[g].sum())) for g in groups]
 
 
 def _probabilities(scores: np.ndarray) -> np.ndarray:

@@ -51,16 +51,18 @@ class Labelled(NamedTuple):
         """Total weight of the labels of each class, (K,)."""
         return np.bincount(self.y, weights=self.c, minlength=n_classes)
 
-    def blocks(self, n: int, rng: np.random.Generator | None = None) -> np.ndarray:
-        """One of n blocks for each row: rows of a class are dealt in turn, in their own order or one drawn by chance.
+    def blocks(self, n: int, rng: np.random.Generator, by_class: bool) -> np.ndarray:
+        """One of n blocks for each row, (M,), by chance; the order in which rows were given plays no part.
 
-        Classes begin at different blocks: the only labels of their classes would else all be left out at once.
+        With `by_class`, the rows of each class are dealt to the blocks in turn.
         """
-        block = np.empty(len(self.y), dtype=int)
-        for k in np.unique(self.y):
-            rows = np.flatnonzero(self.y == k)
-            rows = rows if rng is None else rng.permutation(rows)
-            block[rows] = (np.arange(len(rows)) + k) % n
+        some = np.unique(np.linspace(0, self.X.shape[1] - 1, 8).astype(int))
+        order = rng.permutation(np.lexsort(self.X[:, some].T))
+        block = np.empty(len(order), dtype=int)
+        # classes begin at different blocks: the only labels of their classes would else all be left out at once
+        parts = [order[self.y[order] == k] for k in np.unique(self.y)] if by_class else [order]
+        for first, rows in enumerate(parts):
+            block[rows] = (np.arange(len(rows)) + first) % n
         return block
 
 
