@@ -120,6 +120,21 @@ def test_predictions_and_probabilities_by_id(suffix: str) -> None:
     np.testing.assert_allclose(found, adapted.predict_proba(rest.embeddings), rtol=0, atol=1e-5)
 
 
+def test_sets_and_rows_without_a_prediction() -> None:
+    run("predict adapted rest.arrow --sets 0.8 --reject 0.1 -o sets.parquet --force")
+    rows = pytest.importorskip("pyarrow.parquet").read_table("sets.parquet").to_pylist()
+    adapted, X = pro2.load("adapted"), table("rest").embeddings
+    rejected = adapted.outlier_score(X) > 0.9
+    assert [row["prediction"] is None for row in rows] == rejected.tolist()
+    names = adapted.classes_.astype(str)
+    assert [row["set"] for row in rows] == ["|".join(names[row]) for row in adapted.predict_set(X, 0.8)]
+    n = len(adapted.known_rows_)
+    assert f"--reject 0.001 needs 999 labelled rows, adapted had {n}" in refused(
+        "predict adapted rest.arrow --reject 0.001 -o x.csv"
+    )
+    assert "--sets 2 must be between 0 and 1" in refused("predict adapted rest.arrow --sets 2 -o x.csv")
+
+
 def test_evaluate_equals_the_library() -> None:
     answer = run_json("evaluate adapted rest.arrow -y name --group odd --source model")
     rest = table("rest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -24,6 +25,12 @@ def predict(
     table: options.TableFile,
     out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv, .parquet, or a folder like TABLE.")],
     proba: Annotated[bool, Option("--proba", help="Add a column of probabilities per class or label.")] = False,
+    sets: Annotated[
+        float | None, Option("--sets", help="Add the classes that a row may have: so often is the true one among them.")
+    ] = None,
+    reject: Annotated[
+        float | None, Option("--reject", help="No prediction for rows unlike the labelled ones; rate of false alarms.")
+    ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
@@ -36,7 +43,11 @@ def predict(
     Examples:
       pro2 predict adapted.safetensors new.arrow --out predictions.csv
       pro2 predict adapted.safetensors new.arrow --proba --out predictions.parquet
+      pro2 predict adapted.safetensors new.arrow --sets 0.9 --reject 0.05 --out predictions.csv
     """
+    for flag, value in (("--sets", sets), ("--reject", reject)):
+        if value is not None and not 0.0 < value < 1.0:
+            raise ValueError(f"{flag} {value:g} must be between 0 and 1")
     is_folder = out.suffix == ""
     if is_folder and out.exists():
         raise FileExistsError(f"{out} exists; give --out a folder that does not exist yet")
@@ -45,12 +56,14 @@ def predict(
     from pro2.tables.csv_files import write_rows
 
     classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
+    if sets is not None or reject is not None:
+        _check_can_abstain(classifier, adapted, reject)
     rows = rows_for(classifier, table, where, embedding, verify, force)
     names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
     counts = Counter({str(name): 0 for name in names.tolist()})
 
     def write(file: IO[bytes], part: EmbeddingTable = rows) -> None:
-        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, part, proba, counts)
+        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, part, proba, counts, sets, reject)
         first = next(batches)
         batches = map(advance, chain([first], batches))
         if out.suffix.lower() == ".csv":
@@ -59,9 +72,13 @@ def predict(
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with pq.ParquetWriter(file, pa.table(first).schema) as writer:
+        schema = pa.table(first).schema
+        if "prediction" in first:  # all rows of the first batch may be rejected
+            kind = pa.array(names.tolist()).type
+            schema = schema.set(schema.get_field_index("prediction"), pa.field("prediction", kind))
+        with pq.ParquetWriter(file, schema) as writer:
             for batch in batches:
-                writer.write_table(pa.table(batch))
+                writer.write_table(pa.table(batch, schema=schema))
 
     def write_parts(folder: Path) -> None:
         for name, part in rows.split_by_part().items():
@@ -83,10 +100,21 @@ def predict(
     print_result({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({listed})"], as_json)
 
 
+def _check_can_abstain(classifier: Any, path: Path, reject: float | None) -> None:
+    """Whether it remembers enough labelled rows to compare others with them."""
+    if not hasattr(classifier, "known_rows_"):
+        raise ValueError(f"--sets and --reject need a classifier adapted by averaged Pro2 to one label; {path} is none")
+    n = len(classifier.known_rows_)
+    if reject is not None and (n + 1) * reject < 1.0:
+        raise ValueError(f"--reject {reject:g} needs {math.ceil(1.0 / reject) - 1} labelled rows, {path} had {n}")
+
+
 def _predictions(
-    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str]
+    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str], sets: float | None, reject: float | None
 ) -> Iterator[dict[str, list[Any]]]:
     """Columns of predictions, a batch at a time for tables larger than memory; `counts` adds up the answers."""
+    import numpy as np
+
     ids = table.ids
     for X, span in table.iter_batches(BATCH):
         columns: dict[str, list[Any]] = {"id": ids[span].tolist()}
@@ -98,8 +126,17 @@ def _predictions(
             counts.update({name: int(values.sum()) for name, values in zip(counts, answers)})
         else:
             probabilities = P.T
-            columns["prediction"] = classifier.classes_[P.argmax(axis=1)].tolist()
-            counts.update(map(str, columns["prediction"]))
+            found = classifier.classes_[P.argmax(axis=1)].tolist()
+            if reject is not None:
+                score = classifier.outlier_score(X)
+                found = [None if out else name for name, out in zip(found, score > 1.0 - reject)]
+            columns["prediction"] = found
+            counts.update("none of these" if name is None else str(name) for name in found)
+            if sets is not None:
+                names = np.array([str(name) for name in classifier.classes_.tolist()])
+                columns["set"] = ["|".join(names[row]) for row in classifier.predict_set(X, sets)]
+            if reject is not None:
+                columns["outlier_score"] = score.tolist()
         if proba:
             columns |= {f"proba_{name}": values.tolist() for name, values in zip(counts, probabilities)}
         yield columns

@@ -106,6 +106,13 @@ class AveragedFit:
         coef, intercept = self.average.head() if self.smoothed is None else self.smoothed.affine_map(self.average)
         return self.temperature[..., None] * coef, self._final(intercept + self.class_shares.labelled)
 
+    def left_out_scores(self) -> np.ndarray:
+        """Of each labelled row without it, (M, K); of so many rows that only some were left out, those of the head."""
+        if len(self.average.y) == len(self.labelled.y):
+            return self._final(self.average.left_out)
+        coef, intercept = self.head
+        return np.asarray(self.labelled.X @ coef.T + intercept)
+
     def unlabeled_probabilities(self) -> np.ndarray:
         """Of the unlabelled rows that are in the graph, (n, K); better than those of the affine map."""
         assert self.smoothed is not None

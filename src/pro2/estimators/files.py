@@ -254,7 +254,12 @@ CHOSEN = {"n_features_?": plain(int), "l2_?": plain(float)}
 UNIT, REPORT = {"unit_rows_": plain(bool)}, {"report_?": report}
 KINDS = {
     "LinearClassifier": Kind(
-        "pro2.estimators", {**HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": numbers("n K", least=0.0)}
+        "pro2.estimators", {
+            **HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": numbers("n K", least=0.0),
+            "known_centre_?": numbers("D"), "known_scale_?": numbers("D", above=0.0), "known_rows_?": numbers("M pair"),
+        },
+        lambda adapted: len({hasattr(adapted, f"known_{part}_") for part in ("centre", "scale", "rows")}) == 1
+        and (not hasattr(adapted, "known_rows_") or adapted.known_rows_.shape[1] == 2),
     ),
     "Probe": Kind("pro2.estimators", {**HEAD, **CHOSEN, "scores_?": numbers("n_d n_l2"), "kkt_?": plain(float)}),
     "Projection": Kind(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -168,6 +169,68 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         if len(coef) > 1:
             return coef, intercept
         return np.concatenate([-0.5 * coef, 0.5 * coef]), np.concatenate([-0.5 * intercept, 0.5 * intercept])
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Sets of classes, (n, K) of bool in the order of `classes_`, that hold the true class as often as asked.
+
+        A class is in the set of a row if its probability is no lower than the held-out probability of the labels of all
+        but a share 1 - coverage of the labelled rows (conformal prediction; Vovk et al. 2005, Barber et al. 2021), with
+        classes as common as assumed on the target. The most probable class is always in the set. With fewer than
+        coverage / (1 - coverage) labels, all classes are.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        coverage : float in (0, 1)
+            Share of new rows whose class is to be in the set.
+        """
+        if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0.0 < float(coverage) < 1.0:
+            raise ValueError(f"coverage must be a number between 0 and 1, got {coverage!r}.")
+        report = self.report_
+        p, w = report.label_probabilities, report.label_weights
+        if p is None or w is None:
+            raise ValueError("this classifier was saved before predict_set existed: adapt again.")
+        if report.withheld and len(p) > 1:
+            raise ValueError(f"predict_set cannot say how often it is right: {report.withheld}.")
+        P = to_numpy(self.predict_proba(X))
+        new = float(w @ w) / (1.0 + float(w @ w))  # weight of a new row among the labelled ones
+        order = np.argsort(p)
+        below = new + (1.0 - new) * np.append(0.0, np.cumsum(w[order]))  # weight of all rows with a lower probability
+        least = np.append(p[order], 1.0)[below <= 1.0 - float(coverage)]
+        least = least[-1] if len(least) else 0.0
+        return np.asarray(np.minimum(least - 1e-12, P.max(axis=1, keepdims=True)) <= P)
+
+    def outlier_score(self, X: Any) -> np.ndarray:
+        """How unlike the labelled rows each row is, (n,), from 0 to 1: a share a of rows like them scores above 1 - a.
+
+        A row is unlike them if it lies further from their mean than they do, in standard deviations of the source (a
+        row of another kind), or if its scores are lower for all classes (a class that nobody labelled; the energy of
+        Liu et al. 2020). Both are compared with the labelled rows, each held out. Scores end at 1 - 1 / (labels + 1).
+        """
+        if not hasattr(self, "known_rows_"):
+            raise AttributeError("outlier_score needs an adaptation by averaged Pro2: this classifier has none.")
+        X = check_X(self, X, reset=False)
+        rows = to_numpy(unit_rows(X) if self.unit_rows_ else X).astype(np.float64)
+        coef, intercept = self.scores_head()
+        found = self._unlike(rows, self.known_centre_, rows @ coef.T + intercept)
+        mean, sd = self.known_rows_.mean(axis=0), self.known_rows_.std(axis=0)
+        known, new = (((each - mean) / np.maximum(sd, 1e-12)).max(axis=1) for each in (self.known_rows_, found))
+        return np.searchsorted(np.sort(known), new) / (len(known) + 1.0)
+
+    def _unlike(self, rows: np.ndarray, centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Log distance from a centre, and energy of the scores, (n, 2)."""
+        distance = np.sqrt(np.mean(((rows - centre) / self.known_scale_) ** 2, axis=1))
+        scores = scores - scores.mean(axis=1, keepdims=True)
+        return np.column_stack([np.log(np.maximum(distance, 1e-300)), -np.logaddexp.reduce(scores, axis=1)])
+
+    def remember(self, rows: np.ndarray, left_out: np.ndarray, scale: np.ndarray) -> None:
+        """Keep what `outlier_score` compares with: labelled rows (M, D), their left-out scores, deviations (D,)."""
+        M = len(rows)
+        self.known_centre_, self.known_scale_ = rows.mean(axis=0), scale
+        # from the mean of the others, each row is M / (M - 1) times as far as from the mean of all
+        self.known_rows_ = self._unlike(rows, self.known_centre_, left_out) + np.array(
+            [np.log(M / max(M - 1.0, 1.0)), 0.0]
+        )
 
     def without(self, rows: Sequence[int]) -> LinearClassifier:
         """The classifier of all other labelled rows, so that predictions for these rows are out-of-sample.

@@ -364,6 +364,9 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             source_shares = self.source_moments_.class_shares()
             fit = AveragedFit.of(self.priors_, source_shares, self.label_sampling, labelled, U, shares)
             adapted = self._adapted(fit, self.priors_[0])
+            variance = np.maximum(to_numpy(self.source_moments_.feature_variance()), 0.0)
+            deviation = to_numpy(input_scale(variance, "standard")) + np.zeros(self.n_features_in_)
+            adapted.remember(labelled.X, fit.left_out_scores(), deviation)
             if U is not None:
                 adapted.transductive_proba_ = to_numpy(adapted._proba(U)).copy()
                 adapted.transductive_proba_[graph_rows(len(U))] = fit.unlabeled_probabilities()

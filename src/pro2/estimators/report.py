@@ -19,7 +19,7 @@ CURVE_SHARES = (0.25, 0.5)  # of the labels: where the learning curve is measure
 CURVE_REPEATS = 4
 MOST_BLOCKS = 20  # into which labelled rows are divided, each left out in turn
 PARTITIONS = 4  # of the rows into blocks, over which estimates are averaged,
-MOST_ROWS = 1000  # unless there are more: one partition is then precise enough
+MOST_ROWS = 200  # unless there are more: one partition is then precise enough
 GROWTH = 0.15  # the error falls with the number of labels to about this power, over the tasks of docs/results/trust.md
 EXCESS = 1.2  # variance of left-out hits about the accuracy of the classifier at hand, relative to that of a binomial
 ENOUGH = 20  # labels: below, an accuracy is a guess, and the verdict says so
@@ -79,13 +79,12 @@ class AdaptationReport:
     n_labels : int
         Labelled target rows (different ones of positive weight).
     accuracy, accuracy_interval : float, (float, float)
-        Estimate of the share of right answers on the target, classes weighted as the target is assumed to have them, and
-        its 95% interval. Where labels were drawn class by class, blocks with one label of every class are left out,
-        else random rows; a learning curve adds what the labels of a block bring. The interval allows for chance in the
-        labels, for the learning curve, and, where labels were drawn class by class and some classes are harder than
-        others, for how common these are. NaN and (0, 1) where the labels cannot tell; `withheld` then says why. Where
-        leave-one-out chose d or l2 of the paper's probe, every label had a say in that choice, and with few labels the
-        accuracy is too good.
+        Estimated accuracy on the target, with classes as common as assumed there, and its 95% interval. Where labels
+        were drawn class by class, blocks with one label of every class are held out, else random rows; a learning curve
+        adds what the labels of a block bring. The interval allows for chance in the labels, for the learning curve and,
+        where labels were drawn class by class and some classes are harder than others, for how common these are. NaN
+        and (0, 1) where the labels cannot tell; `withheld` then says why. Where leave-one-out chose d or l2 of the
+        paper's probe, every label had a say in that choice, and with few labels the accuracy is too good.
     withheld : str
         Empty, or why there is no accuracy.
     log_loss : float
@@ -322,7 +321,7 @@ class ReportInputs:
         labelled = self.fit.labelled
         counts, M = np.bincount(labelled.y), len(labelled.y)
         n = min(self._labels_per_class(), MOST_BLOCKS)
-        stratified = by_class >= 0.5 and n > 1 and np.count_nonzero(counts) > 1
+        stratified = bool(by_class >= 0.5 and n > 1 and np.count_nonzero(counts) > 1)
         n = n if stratified else min(M, MOST_BLOCKS)
         found = []
         for seed in range(1 if M > MOST_ROWS or n == M else PARTITIONS):
