@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,25 +182,3 @@ def test_messages_speak_the_language_of_the_command_line() -> None:
         "t.arrow exists; pass --force or --on-error skip, --dtype float32, --embedding NAME, --path-column"
     )
     assert one_line(ValueError("a\x1b[31mred\x07")) == "a\\x1b[31mred\\x07"
-
-
-LIMITED = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))"
-KILLED = "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and limits of the size of files")
-@pytest.mark.parametrize("trouble", [LIMITED, KILLED], ids=["a full disk", "killed"])
-def test_trouble_while_a_file_is_written_leaves_the_old_one(folder: Path, trouble: str) -> None:
-    code = f"import os, resource, signal; {trouble}; from pro2.cli.main import main; main()"
-    replace = ["fit", "source.arrow", "-y", "y", "-o", "model.safetensors", "--force"]
-    before = Path("model.safetensors").read_bytes()
-    done = subprocess.run([sys.executable, "-c", code, *replace], capture_output=True, text=True, check=False)
-    assert Path("model.safetensors").read_bytes() == before
-    if trouble is KILLED:
-        assert done.returncode == -9
-    else:
-        assert done.returncode == 1
-        assert "cannot write model.safetensors" in done.stderr
-        assert "nothing was changed" in done.stderr
-        assert not list(folder.glob(".*.part"))
-    run(*replace)  # and the next run is not disturbed

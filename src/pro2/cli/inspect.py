@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,8 +131,6 @@ def _summary(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
     return str(value)
