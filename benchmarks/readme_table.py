@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "docs" / "results" / "adapt-cells.md"
 CAPTION = """Accuracy in % ± standard error over 10 draws of labels, mean over all targets of a data set: Waterbirds (3
 targets), 4-way Collages (4), Living (1, with 17 classes), CelebA (5 tasks, 3 targets each); EfficientNet-Lite0
-embeddings; bold: highest mean. *Pro2 averaged* is `ProjectAndProbe().adapt(X, y)`, whose constants were chosen on these
-data sets (see `docs/results/unseen-tasks.md`). The others choose their settings by leave-one-out; the paper chooses
-those of its Pro2 by further target labels. Made by `python benchmarks/adapt_cells.py DATA --seeds 10`; all cells are in
+embeddings, highest mean in bold. *Pro2 averaged* is `ProjectAndProbe().adapt(X, y)`, whose constants were chosen on
+these data sets (others: `docs/results/unseen-tasks.md`). The others choose their settings by leave-one-out; the paper
+uses further target labels. Made by `python benchmarks/adapt_cells.py DATA --seeds 10`; all cells are in
 `docs/results/adapt-cells.md`.
 """
 
