@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Outcome, accuracy, advice, basis, growth
+from pro2.label.estimate import TYPICAL_SLOPE, Accuracy, Growth, Outcome, accuracy, advice, agreement, basis, growth
 
 
 def outcomes(right: list[bool]) -> list[Outcome]:
@@ -99,3 +99,33 @@ class TestWords:
         assert "31 of 34 predictions were right, each by a model without that label" in text
         assert "one right prediction and one wrong" in text
         assert "2 more were skipped" in text
+
+
+class TestAgreement:
+    # ten items, fourteen people, five classes: the example with which Fleiss' kappa is often explained
+    COUNTS = ((0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1), (7, 7, 0, 0, 0),
+              (3, 2, 6, 3, 0), (2, 5, 3, 2, 2), (6, 5, 2, 1, 0), (0, 2, 2, 3, 7))  # fmt: skip
+
+    def test_the_textbook(self):
+        found = agreement([[k for k, n in enumerate(counts) for _ in range(n)] for counts in self.COUNTS])
+        assert found.kappa == pytest.approx(0.210, abs=5e-4)
+        assert found.low < found.kappa < found.high
+
+    def test_a_few_items_that_agree_prove_little(self):
+        few, many = (agreement([["a", "a"], ["b", "b"]] * n) for n in (2, 50))
+        assert few.kappa == many.kappa == 1.0
+        assert few.low < 0
+        assert many.low > 0.9
+
+    def test_without_a_second_class_there_is_nothing_beyond_chance(self):
+        assert agreement([["a", "a"]]).kappa is None
+        assert agreement([]).kappa is None
+
+    def test_the_interval_covers(self):
+        """Two people who agree on nine items in ten, of two classes that are equally common."""
+        rng, covered = np.random.default_rng(0), 0
+        for _ in range(300):
+            y = rng.integers(0, 2, 40)
+            found = agreement(np.column_stack([y, np.where(rng.random(40) < 0.1, 1 - y, y)]).tolist())
+            covered += found.low <= 0.8 <= found.high
+        assert covered >= 0.93 * 300

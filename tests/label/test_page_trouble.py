@@ -144,15 +144,19 @@ def test_disagreement_is_counted_shown_and_settled(serve, picture_pool, model, t
         people = page.session.store.annotations
         assert sum(len(each) == 2 for each in people.values()) == 3
         (conflict,) = (row for row, each in people.items() if len(set(each.values())) == 2)
-        ann.wait("document.getElementById('agreement').textContent.startsWith('3 items labelled by two people')")
-        assert "they disagree on 1" in ann.text("#agreement")
-        ann.view("labelled")
+        said = "3 items labelled by several people"
+        ann.wait(f"document.getElementById('agreement-text').textContent.startsWith('{said}')")
+        assert "who disagree on 1. Agreement beyond chance (Fleiss' kappa): " in ann.text("#agreement-text")
+        assert ann.text("#decide") == "Decide 1"
+        ann.page.click("#decide")
         ann.page.wait_for_selector(".entry")
+        assert ann.text("#lists h3") == "Disagreements"
         first = ann.page.locator(".entry").first
         assert "ann: cat, ben: dog" in first.inner_text()
         first.locator("button:text('It is dog')").click()
         ann.settled()
         assert labels(page)[conflict] == "dog"
+        ann.wait("document.getElementById('decide').hidden")
 
 
 def test_the_same_person_in_two_windows(serve, picture_pool, model, tab):

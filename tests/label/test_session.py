@@ -235,6 +235,24 @@ class TestSelected:
         assert shares["as they came"]["dog"] > alone["dog"] + 0.05
 
 
+class TestDisagreements:
+    def test_they_come_first_until_somebody_decides(self, make):
+        session = make(annotators=("ann", "ben"))
+        for i, (kind, row, ann, ben) in enumerate([("label", 1, "cat", "dog"), ("none", 2, "cat", "")]):
+            session.act("ann", Action("label", f"key-ann-{i}", [row], ann))
+            session.act("ben", Action(kind, f"key-ben-{i}", [row], ben))  # what is none of the classes is a label, too
+        session.act("ann", Action("label", "key-ann-9", [3], "fox"))
+        found = session.listing("", 0)
+        assert {item["row"] for item in found["items"] if item["conflict"]} == {1, 2}
+        assert [item["conflict"] for item in found["items"]] == [True, True, False]
+        assert (session.summary()["agreement"]["conflicts"], session.summary()["agreement"]["undecided"]) == (2, 2)
+        session.act("ann", Action("adjudicate", "key-ann-10", [2]))
+        found = session.listing("", 0)
+        assert [item["row"] for item in found["items"] if item["conflict"]] == [1]
+        assert rows_of(found["none"]) == [2]
+        assert (session.summary()["agreement"]["conflicts"], session.summary()["agreement"]["undecided"]) == (2, 1)
+
+
 class TestNoneOfThese:
     def test_it_is_an_answer_without_a_class(self, reopen):
         session = reopen()
@@ -361,7 +379,8 @@ class TestAssignment:
         double = {row for row, people in session.store.annotations.items() if len(people) > 1}
         assert double == set(second)
         conflicts = sum(truth[row] != "dog" for row in second)
-        assert session.summary()["agreement"] == {"double_labelled": len(second), "conflicts": conflicts}
+        found = session.summary()["agreement"]
+        assert (found["n"], found["conflicts"], found["undecided"]) == (len(second), conflicts, conflicts)
 
     def test_a_lease_ends_and_the_item_goes_to_somebody_else(self, make, pool, monkeypatch):
         now = [1000.0]

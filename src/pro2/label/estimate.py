@@ -10,11 +10,12 @@ the two shows how fast the model improves.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest
 
 # error(n) = floor + slope / sqrt(n + K) with n labels and K classes. On the tables of docs/results/label.md the slope
 # is near one half; the few random rows of a session correct that expectation slowly.
@@ -55,6 +56,16 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """Fleiss' kappa of `n` items that several people labelled, with its 95% interval; None where there is one class."""
+
+    kappa: float | None
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
 class Growth:
     """How the error falls: floor + slope / sqrt(n + n_classes); `sd` is the standard deviation of the slope."""
 
@@ -81,6 +92,26 @@ def accuracy(outcomes: Sequence[Outcome]) -> Accuracy | None:
     n, right = len(outcomes), sum(each.right for each in outcomes)
     interval = binomtest(right, n).proportion_ci(0.95, method="exact")
     return Accuracy((right + 1) / (n + 2), float(interval.low), float(interval.high), n, right)
+
+
+def agreement(answers: Sequence[Sequence[str]]) -> Agreement:
+    """How far people agree beyond chance; `answers` are the labels of each item by at least two people.
+
+    Observed agreement is the mean over items of the share of pairs that agree, chance the agreement of two labels drawn
+    from all (Fleiss 1971). The interval is that of Clopper and Pearson for the observed share, at the same chance: it
+    stays wide where a few items all agree.
+    """
+    counts = [Counter(each) for each in answers]
+    pairs = [len(each) * (len(each) - 1) for each in answers]
+    observed = sum(sum(m * (m - 1) for m in count.values()) / p for count, p in zip(counts, pairs))
+    shares = np.array(list(sum(counts, Counter()).values()), dtype=float)
+    chance, n = float(((shares / shares.sum()) ** 2).sum()) if len(shares) else 1.0, len(answers)
+    if chance >= 1.0:
+        return Agreement(None, 0.0, 1.0, n)
+    low = beta.ppf(0.025, observed, n - observed + 1) if observed > 0 else 0.0
+    high = beta.ppf(0.975, observed + 1, n - observed) if observed < n else 1.0
+    kappa, low, high = ((float(share) - chance) / (1 - chance) for share in (observed / n, low, high))
+    return Agreement(kappa, low, high, n)
 
 
 def growth(outcomes: Sequence[Outcome], n_classes: int) -> Growth:

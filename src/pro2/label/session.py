@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, basis, growth
+from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, agreement, basis, growth
 from pro2.label.inputs import Given
 from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, refit
 from pro2.label.pool import Pool
@@ -344,7 +344,8 @@ class Session:
         passed = [*store.skipped, *store.none]
         left = len(self.pool) - n_labels - len(passed)
         n_passed = sum(row in store.drawn and store.drawn[row].draw == RANDOM for row in passed)
-        double = [set(people.values()) for people in store.annotations.values() if len(people) > 1]
+        double = {row: list(people.values()) for row, people in store.annotations.items() if len(people) > 1}
+        conflicts = [row for row, labels in double.items() if len(set(labels)) > 1]
         return {
             "labels": n_labels,
             "items": len(self.pool),
@@ -355,7 +356,11 @@ class Session:
             "history": [{"labels": n, **asdict(each)} for n, each in sorted(self.history.items())],
             "gain": shown and dict(zip(("points", "low", "high"), rise.gain(n_labels, MORE))),
             "shares": self._shares(),
-            "agreement": {"double_labelled": len(double), "conflicts": sum(len(labels) > 1 for labels in double)},
+            "agreement": {
+                "conflicts": len(conflicts),
+                "undecided": sum(row not in store.adjudicated for row in conflicts),
+                **asdict(agreement(list(double.values()))),
+            },
             "advice": advice(measured, rise, n_labels, random, self._doubtful_class(), left),
             "basis": basis(shown, random, n_passed),
         }
@@ -445,7 +450,9 @@ class Session:
     def listing(self, query: str, offset: int) -> dict[str, Any]:
         """Labelled items: those that people disagree on, those where the model disagrees, then the newest."""
         with self.lock:
-            words, labels = query.casefold().strip(), self.store.labels
+            words = query.casefold().strip()
+            conflicts = {row: answer for row, answer in self.store.none.items() if self._is_conflict(row)}
+            labels = self.store.labels | conflicts
             rows = [
                 row
                 for row, answer in labels.items()
@@ -453,7 +460,10 @@ class Session:
             ]
             alternatives = [self._alternative(row) for row in rows]
             order = sorted(range(len(rows)), key=lambda i: (-alternatives[i][1], -i))
-            passed = {"none": list(self.store.none), "skipped": list(self.store.skipped)}
+            passed = {
+                "none": [row for row in self.store.none if row not in conflicts],
+                "skipped": list(self.store.skipped),
+            }
             first = not (words or offset)
             return {
                 "items": [self._entry(rows[i], *alternatives[i]) for i in order[offset : offset + LIST]],
@@ -465,11 +475,11 @@ class Session:
 
     def _alternative(self, row: int) -> tuple[str | None, float]:
         """What the model predicts instead of the label, and how probable it is; (None, 0) where it agrees."""
-        label, people = self.store.labels[row].label, self.store.annotations.get(row, {})
         if row in self.store.adjudicated:
             return None, 0.0
-        if len(set(people.values())) > 1:
+        if self._is_conflict(row):
             return None, _CONFLICT
+        label = self.store.labels[row].label
         guess, out_of_fold = self.fitted.guess(row), self.fitted.out_of_fold.get(row)
         if guess is not None and guess[0] != label:
             return guess
@@ -480,9 +490,14 @@ class Session:
             )  # only the model without this label disagrees
         return None, 0.0
 
+    def _is_conflict(self, row: int) -> bool:
+        """Whether people disagree on a row, and nobody has decided."""
+        return row not in self.store.adjudicated and len(set(self.store.annotations.get(row, {}).values())) > 1
+
     def _entry(self, row: int, alternative: str | None, doubt: float) -> dict[str, Any]:
         people = self.store.annotations.get(row, {})
-        answer = {"label": self.store.labels[row].label, "annotations": people, "conflict": doubt == _CONFLICT}
+        label = (self.store.labels.get(row) or self.store.none[row]).label
+        answer = {"label": label, "annotations": people, "conflict": doubt == _CONFLICT}
         return self.item(row) | answer | {"alternative": alternative, "doubt": round(float(doubt), 4)}
 
 

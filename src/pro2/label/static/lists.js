@@ -174,7 +174,8 @@ export class LabelledList {
       ? `${count(answer.total, "label")}${searched ? " found" : ""}, ${answer.doubtful} in doubt`
       : searched ? "Nothing found." : "Nothing is labelled yet.";
     $("lists").replaceChildren(
-      ...this.list("In doubt", this.items.filter((item) => item.doubt > 0)),
+      ...this.list("Disagreements", this.items.filter((item) => item.conflict)),
+      ...this.list("In doubt", this.items.filter((item) => item.doubt > 0 && !item.conflict)),
       ...this.list("Agreed", this.items.filter((item) => item.doubt === 0)),
       ...Object.entries(this.passed).flatMap(([title, items]) => this.list(title, items)),
     );

@@ -16,13 +16,21 @@ export function showFigures(figures) {
   showChart(figures.history.filter((point) => point.n >= ENOUGH));
   setText($("gain"), gain(figures.gain));
   showShares(figures.shares);
-  const { double_labelled: twice, conflicts } = figures.agreement;
-  $("agreement").hidden = twice === 0;
-  setText($("agreement"), `${count(twice, "item")} labelled by two people; they disagree on ${conflicts}.`);
+  showAgreement(figures.agreement);
   setText($("basis"), figures.basis);
   const pace = figures.per_minute === null ? "" : `, ${Math.round(figures.per_minute)} a minute`;
   setText($("progress"), `${figures.answered.toLocaleString("en")} of ${count(figures.items, "item")}${pace}`);
   setText($("n-labelled"), figures.labels ? figures.labels.toLocaleString("en") : "");
+}
+
+function showAgreement({ n, conflicts, undecided, kappa, low, high }) {
+  $("agreement").hidden = n === 0;
+  const text = `${count(n, "item")} labelled by several people, who disagree on ${conflicts}.`;
+  const interval = `${low.toFixed(2)} to ${high.toFixed(2)}`;
+  const beyond = ` Agreement beyond chance (Fleiss' kappa): ${kappa?.toFixed(2)}, 95% interval ${interval}.`;
+  setText($("agreement-text"), text + (kappa === null ? "" : beyond));
+  $("decide").hidden = undecided === 0;
+  setText($("decide"), `Decide ${undecided}`);
 }
 
 function showAccuracy(now) {
