@@ -60,12 +60,10 @@ def atomic_write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], objec
 def atomic_folder(path: str | os.PathLike[str], fill: Callable[[Path], object], force: bool = False) -> Path:
     """Fill a temporary folder next to the target, then move it into place; with `force` it replaces one that exists."""
     target = Path(os.path.realpath(path))
-    if target.exists() and not (force and target.is_dir()):
-        raise FileExistsError(
-            f"{path} exists; choose another name" + (" or pass force=True" if target.is_dir() else "")
-        )
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"folder {target.parent} does not exist; create it first")
+    if not target.is_dir():
+        check_target(path, force=False)
+    elif not force:
+        raise FileExistsError(f"{path} exists; choose another name or pass force=True")
     temporary = target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(4)}.part")
     old = temporary.with_suffix(".old")
     temporary.mkdir()

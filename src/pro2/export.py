@@ -81,7 +81,11 @@ def export(
 
     def fill(file: IO[bytes]) -> None:
         if format == "onnx":
-            file.write(_onnx_bytes(classifier, None if backbone is None else Path(backbone)))
+            onnx = _import_onnx()
+            model = head_graph(classifier) if backbone is None else _attached(classifier, Path(backbone))
+            onnx.helper.set_model_props(model, {EXPORT_KEY: _metadata(classifier)})
+            onnx.checker.check_model(model)
+            file.write(model.SerializeToString())
         elif format == "safetensors":
             file.write(pack(_single_precision(classifier), {EXPORT_KEY: _metadata(classifier)}))
         else:
@@ -194,14 +198,6 @@ def _load_onnx(path: Path) -> Any:
         return onnx.load(str(path))
     except Exception as error:  # protobuf's own classes, which differ between its versions
         raise ValueError(f"{path} is not a readable ONNX file ({one_line(error)})") from error
-
-
-def _onnx_bytes(classifier: Any, backbone: Path | None) -> bytes:
-    onnx = _import_onnx()
-    model = head_graph(classifier) if backbone is None else _attached(classifier, backbone)
-    onnx.helper.set_model_props(model, {EXPORT_KEY: _metadata(classifier)})
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
 
 
 def head_graph(classifier: Any, opset: int = OPSET, ir_version: int = _IR_VERSION) -> Any:

@@ -132,7 +132,7 @@ def test_unknown_suffix_and_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".arrow", ".parquet", ".npz", ".csv"])
-def test_repeated_ids_are_refused_at_the_door(tmp_path: Path, suffix: str) -> None:
+def test_repeated_ids_are_refused_at_opening(tmp_path: Path, suffix: str) -> None:
     """Files from elsewhere; in ours they cannot be."""
     path = tmp_path / f"t{suffix}"
     if suffix == ".npz":

@@ -231,22 +231,15 @@ def _cell(value: Any, spreadsheet: bool) -> str:
     return '"' + value.replace('"', '""') + '"' if _SPECIAL.search(value) else value
 
 
-def write_columns(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True) -> None:
-    """Write ids and columns, without the embedding."""
-    columns = _cell_columns(table)
-    write_rows(file, list(columns), zip(*columns.values()), spreadsheet)
-
-
-def write_table(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True) -> None:
+def write_table(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True, with_embedding: bool = True) -> None:
     """Write ids, columns and one column per dimension; a CSV file has no place for provenance and digest."""
-    columns = _cell_columns(table)
-    names = [*columns, *dimension_names(table.width, list(columns))]
-    rows = zip(zip(*columns.values()), table.embeddings.astype(np.float64))
-    write_rows(file, names, ([*cells, *x.tolist()] for cells, x in rows), spreadsheet)
-
-
-def _cell_columns(table: EmbeddingTable) -> dict[str, list[Any]]:
-    wide = [name for name, values in table.columns.items() if values.ndim > 1]
+    columns = {"id": table.ids, **table.columns}
+    wide = [name for name, values in columns.items() if values.ndim > 1]
     if wide:
         raise TableError(f"column {wide[0]!r} holds several numbers per row, which a CSV file cannot; save as .arrow")
-    return {"id": table.ids.tolist(), **{name: values.tolist() for name, values in table.columns.items()}}
+    names = list(columns)
+    rows: Iterable[Sequence[Any]] = zip(*(values.tolist() for values in columns.values()))
+    if with_embedding:
+        names += dimension_names(table.width, names)
+        rows = ([*cells, *x.tolist()] for cells, x in zip(rows, table.embeddings.astype(np.float64)))
+    write_rows(file, names, rows, spreadsheet)

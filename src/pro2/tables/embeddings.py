@@ -406,7 +406,7 @@ class EmbeddingTable:
         if suffix == ".csv":
             return atomic_write(path, partial(csv_files.write_table, self, spreadsheet=spreadsheet), force)
         if suffix == ".npy":  # the columns first: a .npy file that is there then always has its CSV file
-            columns = partial(csv_files.write_columns, self, spreadsheet=spreadsheet)
+            columns = partial(csv_files.write_table, self, spreadsheet=spreadsheet, with_embedding=False)
             atomic_write(path.with_suffix(".csv"), columns, force)
             return atomic_write(path, lambda file: np.save(file, self.embeddings, allow_pickle=False), force)
         provenance = {"pro2_version": pro2.__version__, **self.provenance}
