@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
@@ -130,8 +131,10 @@ def read_list(path: Path) -> Source:
 
 def _ipc(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
     """Columns of an Arrow file or stream; those that are not compressed stay in the memory map, if there is one."""
-    start = opened().read_at(6, 0)
-    is_file = start == b"ARROW1"
+    file = opened()
+    file.seek(0)
+    start, size = file.read_buffer(6), file.size()
+    is_file = start.to_pybytes() == b"ARROW1"
 
     def batches(fields: list[int] | None) -> Iterator[pa.RecordBatch]:
         options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -146,15 +149,13 @@ def _ipc(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
         # with a choice of fields only these are unpacked, but what is mapped would be copied
         return batches([schema.get_field_index(name) for name in names])
 
-    file = opened()
-    file.seek(0)
-    mapped = file.read_buffer()
     file.seek(0)
     schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).schema
-    first = next(batches(None), None)
-    buffers = [] if first is None else [each for column in first.columns for each in column.buffers() if each]
-    if all(mapped.address <= each.address < mapped.address + mapped.size for each in buffers):
-        return Source.of(pa.Table.from_batches(batches(None), schema), origin)
+    if "://" not in origin:  # from a store, the first batch may be the whole file
+        columns = [column for batch in islice(batches(None), 1) for column in batch.columns]
+        buffers = [each for column in columns for each in column.buffers() if each]
+        if all(start.address <= each.address < start.address + size for each in buffers):
+            return Source.of(pa.Table.from_batches(batches(None), schema), origin)
     return Source(schema, sum(map(len, load(schema.names[:1], None))), load, origin)
 
 
