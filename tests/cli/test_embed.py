@@ -76,7 +76,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def shards(out: Path) -> int:
-    return len(list(out.with_name(out.name + ".parts").glob("shard-*.npz")))
+    return len(list(out.with_name(out.name + ".parts").glob("shard-*.arrow")))
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,6 @@ def test_what_was_finished_is_kept_and_the_result_is_byte_identical(
 ) -> None:
     out = tmp_path / "t.arrow"
     arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
-    code, _, log = embed(*arguments, limit=4000)  # the system refuses to let any file grow beyond this
-    assert code == 1
-    assert "no space left to write" in log
-    assert "run the same command again" in log
-    (tmp_path / ".t.arrow.0123abcd.part").write_bytes(bytes(100))  # as a killed writer of the table leaves it
     for reached, number in ((1, signal.SIGKILL), (5, signal.SIGKILL), (9, signal.SIGINT)):
         process = start(*arguments)
         wait_for(lambda reached=reached: shards(out) >= reached, process)
@@ -110,6 +105,11 @@ def test_what_was_finished_is_kept_and_the_result_is_byte_identical(
         assert code == (130 if number == signal.SIGINT else -number)
         assert not out.exists()
     assert re.search(rf"interrupted; \d+ of 160 images are embedded and kept in {out}.parts. Run the same command", log)
+    code, _, log = embed(*arguments, limit=4000)  # the system refuses to let any file grow beyond this
+    assert code == 1
+    assert "no space left to write" in log
+    assert "run the same command again" in log
+    (tmp_path / ".t.arrow.0123abcd.part").write_bytes(bytes(100))  # as a killed writer of the table leaves it
     code, said, log = embed(*arguments)
     assert code == 0, log
     assert "from an earlier run" in log
