@@ -26,10 +26,11 @@ def predict(
     out: Annotated[Path, Option("--out", "-o", help="Predictions to write: .csv, .parquet, or a folder like TABLE.")],
     proba: Annotated[bool, Option("--proba", help="Add a column of probabilities per class or label.")] = False,
     sets: Annotated[
-        float | None, Option("--sets", help="Add the classes that a row may have: so often is the true one among them.")
+        float | None, Option("--sets", help="Add sets of classes that hold the true class for this share of rows.")
     ] = None,
     reject: Annotated[
-        float | None, Option("--reject", help="No prediction for rows unlike the labelled ones; rate of false alarms.")
+        float | None,
+        Option("--reject", help="Predict nothing for rows unlike the labelled ones, with this false alarm rate."),
     ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
