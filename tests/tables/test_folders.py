@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 
 from pro2.cli.common import open_table
+from pro2.cli.inspect import _describe
+from pro2.label.pool import session_folder
 from pro2.tables import arrow, embeddings
 from pro2.tables.embeddings import EmbeddingTable
 from tests.tables.samples import assert_same, make_table
@@ -204,7 +206,10 @@ def test_an_object_store_is_read_like_a_folder(tmp_path: Path, store: tuple[Any,
     assert opened.provenance["backbone"] == "toy"
     assert opened.verify() == EmbeddingTable.open(tmp_path / "t").digest
     np.testing.assert_array_equal(opened.where("y == 1").embeddings, table.where("y == 1").embeddings)
-    assert open_table(Path(f"s3://bucket/t{suffix}"), "y == 1").ids.tolist() == table.where("y == 1").ids.tolist()
+    path = Path(f"s3://bucket/t{suffix}")  # as the command line has it
+    assert open_table(path, "y == 1").ids.tolist() == table.where("y == 1").ids.tolist()
+    assert _describe(path, None)["rows"] == 25
+    assert session_folder(path) == Path(f"t{suffix}-labels").resolve()
     one = f"s3://me:secret@bucket/t{suffix}/{part.name}?endpoint_override={store[1]}&scheme=http"
     assert_same(EmbeddingTable.open(part), EmbeddingTable.open(one))
     with pytest.raises(ValueError, match="no column 'x' in s3://bucket/t") as caught:
@@ -232,7 +237,7 @@ def test_what_is_wrong_in_a_store_is_named(tmp_path: Path, store: tuple[Any, str
 def test_a_lance_data_set_is_a_table(tmp_path: Path) -> None:
     lance = pytest.importorskip("lance", reason="needs pylance")
     lance.write_dataset(pa.table(make_table(25)), tmp_path / "t.lance", max_rows_per_file=10)
-    opened = EmbeddingTable.open(tmp_path / "t.lance")
+    opened = open_table(tmp_path / "t.lance")
     assert_same(make_table(25), opened)
     assert opened.verify() == make_table(25).digest
     assert [len(X) for X, _ in opened.iter_batches(4)][:2] == [4, 4]

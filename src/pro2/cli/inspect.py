@@ -54,9 +54,9 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
     """Everything about a file, as `--json` prints it; a damaged file is an error."""
     from pro2.estimators.files import describe, is_model_file, load
     from pro2.export import describe_export, is_export
-    from pro2.tables.sources import is_table_folder
+    from pro2.tables.sources import is_address, is_table_folder
 
-    if not path.exists():
+    if not is_address(path) and not path.exists():
         raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
     if path.is_dir():
         from pro2.lab.experiments.store import STORE, ResultStore

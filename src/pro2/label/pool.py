@@ -164,8 +164,10 @@ def table_pool(table: EmbeddingTable, images: Path | None, text: str | None, hid
 
 
 def session_folder(path: Path) -> Path:
-    """Where the journal and the results of a pool go, next to it: photos/ -> photos-labels/."""
-    whole = path.resolve()
+    """Where the journal and the results of a pool go: photos/ -> photos-labels/ next to it, or here for a store."""
+    from pro2.tables.sources import is_address
+
+    whole = Path(path.name if is_address(path) else path).resolve()
     return whole.with_name(f"{whole.stem if path.is_file() else whole.name}-labels")
 
 

@@ -56,7 +56,8 @@ def is_saved_dataset(folder: Path) -> bool:
 def is_table_folder(folder: Path) -> bool:
     """Whether a folder of this machine holds a table, and not images or anything else."""
     files = (name for _, _, names in os.walk(folder) for name in names)
-    return is_saved_dataset(folder) or any(name.lower().endswith(PART_SUFFIXES) for name in files)
+    is_known = folder.suffix == ".lance" or is_saved_dataset(folder)
+    return is_known or any(name.lower().endswith(PART_SUFFIXES) for name in files)
 
 
 def read(path: str | PathLike[str], embedding: str | None = None, columns: Any = None) -> Source:
