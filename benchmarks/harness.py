@@ -347,7 +347,8 @@ def render(name: str) -> None:
     found = json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
     notes = "".join(f"- {k}: {v}\n" for k, v in found["about"].items())
     head = f"# {found['title']}\n\n{found['question']}\n\n`{found['command']}`\n\n{notes}"
-    (PAGES / f"{name}.md").write_text(f"{head}\n{table(found['rows'])}\n")
+    figure = f"\n![{found['title']}]({name}.svg)\n" if (PAGES / f"{name}.svg").exists() else ""
+    (PAGES / f"{name}.md").write_text(f"{head}{figure}\n{table(found['rows'])}\n")
 
 
 if __name__ == "__main__":

@@ -102,3 +102,26 @@ def test_without_any_label_the_source_head_is_smoothed(problem):
     adapted = model.adapt_unlabeled(X)
     assert adapted.score(X, y) > model.score(X, y) - 0.02
     np.testing.assert_allclose(model.adapt_unlabeled(X[::-1]).coef_, adapted.coef_, atol=1e-6)
+
+
+def test_every_scale_has_its_members():
+    """Of two scales one was once dropped: 30 points lost where features have different units."""
+    rng = np.random.default_rng(0)
+    unit, y = 10.0 ** np.repeat([0.0, 0.5], [30, 6]), np.arange(400) % 2
+    X = (rng.normal(size=(400, 36)) + 0.5 * y[:, None]) * unit
+    model = ProjectAndProbe(priors=PriorFamily(smoothing=(0.0,), tolerance=1e9)).fit(X[:200], y[:200])
+    assert len(model.priors_) == 2
+    alone, informed = model.adapt(X[200:208], y[200:208]), model.adapt(X[200:208], y[200:208], X_unlabeled=X[208:])
+    np.testing.assert_allclose(informed.coef_, alone.coef_, atol=1e-9)
+    np.testing.assert_allclose(informed.intercept_, alone.intercept_, atol=1e-9)
+
+
+def test_smoothing_starts_behind_and_labels_decide(problem):
+    """One label says nothing about neighbours; many of clusters do."""
+    model, X, y = problem
+
+    def smoothed_share(n):
+        members = model.adapt(X[:n], y[:n], X_unlabeled=X[n:]).report_.members
+        return sum(member["weight"] for member in members if member["smoothing"])
+
+    assert smoothed_share(1) < 0.5 < smoothed_share(60)

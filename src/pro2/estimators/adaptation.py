@@ -75,14 +75,14 @@ class AveragedFit:
         U: np.ndarray | None = None, shares: np.ndarray | None = None,
     ) -> Self:  # fmt: skip
         """Fit to labelled rows, with unlabelled rows U (n, D) and known class shares where there are any."""
-        smoothed = None if U is None else SmoothedRows.of(priors[0], labelled.X, U)
+        smoothed = None if U is None else SmoothedRows.of(priors, labelled.X, U)
         M, D = labelled.X.shape[-2:]
         with blas_threads_for(M * min(M, D) * D):
             if smoothed is None:
                 shrunk = [prior.shrunk(labelled.X, labelled.c) for prior in priors]
                 fit = average(shrunk, labelled.X, labelled.y, labelled.c)
             else:
-                fit = average([smoothed.prior], labelled.X, labelled.y, labelled.c, smoothed.versions)
+                fit = average(smoothed.priors, labelled.X, labelled.y, labelled.c, smoothed.versions)
             return cls._calibrated(priors, source_shares, label_sampling, labelled, fit, smoothed, shares)
 
     @classmethod

@@ -32,43 +32,49 @@ class SmoothedRows:
 
     Attributes
     ----------
+    priors : sequence of SourcePrior
+        One for each scale, shrunk for all of the rows.
     X : array (N, D)
         Labelled rows, then those of the pool that are in the graph.
     walk : sparse array (N, N)
         Random walk to neighbours; its rows sum to one.
-    versions : list of (float, array (M, D))
-        For each weight of the neighbours, the labelled rows in the space of the prior.
+    weights : dict of float to array (M, N)
+        For each weight of the neighbours, the weights of all rows in the smoothed versions of the labelled ones.
     """
 
-    prior: SourcePrior
+    priors: Sequence[SourcePrior]
     X: np.ndarray
     walk: Any
-    versions: Sequence[tuple[float, np.ndarray]]
+    weights: dict[float, Any]
 
     @classmethod
-    def of(cls, prior: SourcePrior, labelled: np.ndarray, U: np.ndarray) -> Self:
+    def of(cls, priors: Sequence[SourcePrior], labelled: np.ndarray, U: np.ndarray) -> Self:
         """From labelled rows (M, D) and a pool U (n, D) of any length."""
         X = np.concatenate([labelled, to_numpy(U[graph_rows(len(U))]).astype(np.float64)])
-        prior = prior.shrunk(X, np.ones(len(X)))
-        Z = prior.rows(X)
-        walk = random_walk(Z, prior.family.n_neighbors)
-        M, versions = len(labelled), []
-        start = np.eye(len(X))[:, :M]
-        for alpha in prior.family.smoothing:
-            versions.append((alpha, Z[:M] if not alpha else smoothed(walk.T, start, alpha).T @ Z))
-        return cls(prior, X, walk, versions)
+        priors = [prior.shrunk(X, np.ones(len(X))) for prior in priors]
+        family = priors[0].family
+        # distances in the last scale: where units differ, features are divided by their standard deviations there
+        walk = random_walk(priors[-1].rows(X), family.n_neighbors)
+        start = np.eye(len(X))[:, : len(labelled)]
+        weights = {alpha: smoothed(walk.T, start, alpha).T for alpha in family.smoothing}
+        return cls(priors, X, walk, weights)
+
+    def versions(self, prior: SourcePrior) -> list[tuple[float, np.ndarray]]:
+        """For each weight of the neighbours, the labelled rows in the space of a prior."""
+        Z = prior.rows(self.X)
+        return [(alpha, weights @ Z if alpha else Z[: len(weights)]) for alpha, weights in self.weights.items()]
 
     def scores(self, average: Average) -> np.ndarray:
         """Scores of all rows of the graph by the average, (N, K), relative to equally common classes."""
         parts = []
-        for alpha, _ in self.versions:
+        for alpha in self.weights:
             coef, intercept = average.head(alpha)
             parts.append(smoothed(self.walk, self.X @ coef.T + intercept, alpha))
         return np.sum(parts, axis=0)
 
     def affine_map(self, average: Average) -> tuple[np.ndarray, np.ndarray]:
         """The affine map that comes closest to these scores, starting from the members on the rows as they are."""
-        return distilled(self.prior, self.X, self.scores(average), average.head())
+        return distilled(self.priors[0], self.X, self.scores(average), average.head())
 
 
 def smoothed_head(
@@ -78,7 +84,7 @@ def smoothed_head(
 
     Without labels no smoothing is better than another: it is their mean.
     """
-    graph = SmoothedRows.of(prior, np.zeros((0, U.shape[1])), U)
+    graph = SmoothedRows.of([prior], np.zeros((0, U.shape[1])), U)
     scores = graph.X @ head[0].T + head[1]
     alphas = prior.family.smoothing
     return distilled(prior, graph.X, np.mean([smoothed(graph.walk, scores, alpha) for alpha in alphas], axis=0), head)

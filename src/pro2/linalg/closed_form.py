@@ -12,7 +12,8 @@ One eigendecomposition S G S = U diag(e) U' serves all classes, prior scales and
 the columns [T, h, 1], and P = U diag(1 / (e + p)) U'. With more labels than features it is taken of A'A instead, where
 A A' = S G S: then P = (I - A E diag(1 / (e + p)) E'A') / p.
 
-A member has the weight exp(sharpness * (sum of c_i log-likelihood of label i without row i + bonus of a source head)).
+A member has the weight exp(sharpness * (sum of c_i log-likelihood of label i without row i + what it starts with)): a
+bonus for a source head, less for rows that unlabelled neighbours smooth.
 The only label of its class is judged by the prior mean: without it nothing is left to learn from. Averages of this
 kind are due to Geisser & Eddy (1979); see Yao et al. (2018) and, for ridge regression, Dempster et al. (2024).
 """
@@ -20,7 +21,7 @@ kind are due to Geisser & Eddy (1979); see Yao et al. (2018) and, for ridge regr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from pro2.linalg.prior import SourcePrior
 
 MOST_SCORES = 1 << 20  # scores of one member: of more, a part of the rows decides the weights,
 LEAST_ROWS = 1024  # at least so many of them
+SMOOTHED = -1.0  # log-likelihood that members on smoothed rows start with: neighbours need not share a label
 TEMPERATURE_SD = 0.25  # of the prior of log temperature: a handful of left-out scores says little about it
 MOST_LOG_TEMPERATURE = 2.5
 
@@ -139,6 +141,11 @@ class Group:
         whole = None if sums is None else (E, inside)
         return cls(prior, covariance, smoothing, columns, residual, precision, A, (basis, e), primal, whole)
 
+    def log_prior(self) -> np.ndarray:
+        """What the members start with, (R n,): the bonus of a source head, and less for smoothed rows."""
+        heads = np.tile(self.prior.means.any(axis=1), self.precision.shape[-2])
+        return np.asarray(self.prior.family.source_bonus * heads + SMOOTHED * (self.smoothing > 0))
+
     def prior_means(self, offset: np.ndarray, root: np.ndarray) -> np.ndarray:
         """The prior mean O for each member, (..., R, n, m, K), from log shares (..., K) and sqrt c (..., m)."""
         heads = self._split(self.columns / root[..., None])[1]
@@ -243,8 +250,7 @@ class Average:
             found = np.where(alone[..., None, :], np.concatenate(means, axis=-2), found)
         # rows that decide the weights speak for all labels
         votes = c[..., None, :] * found * (counts.sum(axis=-1) / c.sum(axis=-1))[..., None, None]
-        bonus = np.concatenate([np.tile(g.prior.means.any(axis=1), g.precision.shape[-2]) for g in groups])
-        total = votes.sum(axis=-1) + family.source_bonus * bonus
+        total = votes.sum(axis=-1) + np.concatenate([g.log_prior() for g in groups])
         own = _softmax(family.sharpness, total[..., None, :] - np.swapaxes(votes, -1, -2))
         ends = np.cumsum([F.shape[-3] for F in scores])[:-1]
         parts = zip(np.split(own, ends, axis=-1), scores)
@@ -314,11 +320,11 @@ def average(
     X: np.ndarray,
     y: np.ndarray,
     c: np.ndarray,
-    smoothed: Sequence[tuple[float, np.ndarray]] | None = None,
+    smoothed: Callable[[SourcePrior], Sequence[tuple[float, np.ndarray]]] | None = None,
 ) -> Average:
     """The averaged fit to labelled rows X (..., M, D) with codes y and weights c (..., M).
 
-    `smoothed` has, for each weight of the neighbours, the labelled rows of the first prior's space as their neighbours
+    `smoothed` gives, for each weight of the neighbours, the labelled rows in the space of a prior as their neighbours
     among unlabelled rows smooth them: further members.
     """
     K = priors[0].n_classes
@@ -327,7 +333,7 @@ def average(
     own_y, own_c, alone = (v if at is None else v[at] for v in (y, c, only_of_their_class(y, K)))
     groups: list[Group] = []
     for prior in priors:
-        for smoothing, Z in [(0.0, prior.rows(X))] if smoothed is None else smoothed:
+        for smoothing, Z in [(0.0, prior.rows(X))] if smoothed is None else smoothed(prior):
             sums = None if at is None else Sums.of(prior, Z, y, c)
             Z = Z if at is None else Z[at]
             root, columns = fit_columns(prior, Z, own_y, own_c)

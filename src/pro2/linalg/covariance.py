@@ -27,7 +27,7 @@ class DenseCovariance:
         self._C = C
         B = C.copy()
         B[np.diag_indices_from(B)] += self.shift
-        self._half = _inverse_triangle(np.linalg.cholesky(B))
+        self._half = _inverse_root(B)
 
     def product(self, V: np.ndarray) -> np.ndarray:
         """Rows V (k, D) times C."""
@@ -39,25 +39,16 @@ class DenseCovariance:
 
     def root(self, Z: np.ndarray) -> np.ndarray:
         """Rows L^-1 z (..., D) for B = L L': their inner products are z' B^-1 z."""
-        rows, A, n = stacked(Z), np.empty(Z.shape), len(self._half)
-        for first in range(0, n, BLOCK):
-            end = min(first + BLOCK, n)
-            np.matmul(rows[:, :end], self._half[first:end, :end].T, out=stacked(A)[:, first:end])
-        return A
+        return _times_adjoint(stacked(Z), self._half).reshape(Z.shape)
 
     def root_adjoint(self, A: np.ndarray) -> np.ndarray:
         """Rows L'^-1 a (..., D): for a linear score a on rows `root(Z)`, the same score on rows Z."""
-        rows, V, n = stacked(A), np.empty(A.shape), len(self._half)
-        for first in range(0, n, BLOCK):
-            end = min(first + BLOCK, n)
-            np.matmul(rows[:, first:], self._half[first:, first:end], out=stacked(V)[:, first:end])
-        return V
+        return _times(stacked(A), self._half).reshape(A.shape)
 
     def inverse_traces(self) -> tuple[float, float]:
         """Traces of B^-1 C and of its square, from those of B^-1 and B^-2, since B^-1 C = I - shift B^-1."""
-        inverse = self._half.T @ self._half
-        first, second = float(np.trace(inverse)), float(np.vdot(inverse, inverse))
-        return _of_product(len(inverse), self.shift * first, self.shift**2 * second)
+        first, second = _inverse_traces(self._half)
+        return _of_product(len(self._half), self.shift * first, self.shift**2 * second)
 
 
 class LowRankCovariance:
@@ -74,20 +65,26 @@ class LowRankCovariance:
         self._V, self._e = V, e
         S = self._S = R if V is None else R @ V
         G, n = S @ S.T, R.shape[1]
-        self.diagonal = np.einsum("nd,nd->d", R, R) + (0.0 if V is None else V**2 @ e)
-        self.trace = float(np.trace(G) + np.sum(e))
-        self.squares = float(np.vdot(G, G) + np.sum(e * e) + 2.0 * np.sum(S**2 @ np.broadcast_to(e, n)))
+        squared = np.einsum("nd,nd->d", S, S)
+        self.diagonal = squared if V is None else np.einsum("nd,nd->d", R, R) + V**2 @ e
+        self.trace = float(squared.sum() + np.sum(e))
+        self.squares = float(np.vdot(G, G) + np.sum(e * e) + 2.0 * np.sum(squared * e))
         self.shift = _shift(ridge, self.trace, math.sqrt(self.squares), n)
         w = 1.0 / (e + self.shift)
         self._scale = np.sqrt(w)
-        inner, two, three = ((S * w**k) @ S.T if np.ndim(w) else w**k * G for k in (1, 2, 3))
-        inner[np.diag_indices_from(inner)] += 1.0
-        self._triangle = np.linalg.cholesky(inner)
-        self._half = _inverse_triangle(self._triangle)
-        Q = self._half.T @ self._half
-        P = Q @ two if np.ndim(w) else w * (np.eye(len(Q)) - Q)
-        first = float(np.sum(np.broadcast_to(w, n)) - np.trace(P))
-        second = float(np.sum(np.broadcast_to(w**2, n)) - 2.0 * np.vdot(Q, three) + np.vdot(P, P.T))
+        if np.ndim(w):
+            G, two, three = ((S * w**k) @ S.T for k in (1, 2, 3))
+        else:
+            G *= w
+        G[np.diag_indices_from(G)] += 1.0
+        self._half = _inverse_root(G)
+        if np.ndim(w):
+            Q = self._half.T @ self._half
+            P = Q @ two
+            first = float(np.sum(w) - np.trace(P))
+            second = float(np.sum(w**2) - 2.0 * np.vdot(Q, three) + np.vdot(P, P.T))
+        else:  # B^-1 is w times the identity off the rows, and w (I + T T')^-1 along them
+            first, second = (power * (n - len(S) + norm) for power, norm in zip((w, w**2), _inverse_traces(self._half)))
         self._traces = _of_product(n, self.shift * first, self.shift**2 * second)
 
     def product(self, V: np.ndarray) -> np.ndarray:
@@ -120,7 +117,7 @@ class LowRankCovariance:
 
     @cached_property
     def _half_plus_one(self) -> np.ndarray:
-        return _inverse_triangle(self._triangle + np.eye(len(self._triangle)))
+        return _inverse_triangle(_inverse_triangle(self._half) + np.eye(len(self._half)))
 
     def _rotated(self, Z: np.ndarray) -> np.ndarray:
         return Z if self._V is None else Z @ self._V
@@ -142,16 +139,55 @@ def _of_product(n: int, first: float, second: float) -> tuple[float, float]:
     return max(n - first, 0.0), max(n - 2.0 * first + second, 0.0)
 
 
-def _inverse_triangle(L: np.ndarray) -> np.ndarray:
-    """L^-1 of a lower triangle, by halves: products are several times as fast as LAPACK's inverse of a triangle.
+def _inverse_traces(half: np.ndarray) -> tuple[float, float]:
+    """Traces of B^-1 = half' half and of its square, some rows of B^-1 at a time up to its diagonal."""
+    squares = 0.0
+    for first in range(0, len(half), BLOCK):
+        end = min(first + BLOCK, len(half))
+        rows = half[first:, first:end].T @ half[first:, :end]
+        squares += 2.0 * float(np.vdot(rows, rows)) - float(np.vdot(rows[:, first:], rows[:, first:]))
+    return float(np.vdot(half, half)), squares
+
+
+def _times_adjoint(A: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Rows A (n, D) times the transpose of a lower triangle, without its zeros."""
+    found, n = np.empty(A.shape), len(half)
+    for first in range(0, n, BLOCK):
+        end = min(first + BLOCK, n)
+        np.matmul(A[:, :end], half[first:end, :end].T, out=found[:, first:end])
+    return found
+
+
+def _times(A: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Rows A (n, D) times a lower triangle, without its zeros."""
+    found, n = np.empty(A.shape), len(half)
+    for first in range(0, n, BLOCK):
+        end = min(first + BLOCK, n)
+        np.matmul(A[:, first:], half[first:, first:end], out=found[:, first:end])
+    return found
+
+
+def _inverse_root(B: np.ndarray) -> np.ndarray:
+    """L^-1 for B = L L', in the place of B: some rows after the other, each from those before.
 
     Only NumPy is used, since SciPy brings another BLAS, whose threads would wait for those of NumPy's.
     """
-    n = len(L)
-    if n <= 64:
-        return np.asarray(np.tril(np.linalg.inv(L)))
-    m = n // 2
-    inverse = np.zeros((n, n))
-    inverse[:m, :m], inverse[m:, m:] = _inverse_triangle(L[:m, :m]), _inverse_triangle(L[m:, m:])
-    inverse[m:, :m] = -inverse[m:, m:] @ (L[m:, :m] @ inverse[:m, :m])
+    for first in range(0, len(B), BLOCK):
+        end = min(first + BLOCK, len(B))
+        half = B[:first, :first]
+        below = _times_adjoint(B[first:end, :first], half)  # rows of L
+        corner = np.tril(np.linalg.inv(np.linalg.cholesky(B[first:end, first:end] - below @ below.T)))
+        B[first:end, :first] = -corner @ _times(below, half)
+        B[first:end, first:end], B[:first, first:end] = corner, 0.0
+    return B
+
+
+def _inverse_triangle(L: np.ndarray) -> np.ndarray:
+    """L^-1 of a lower triangle, in the same way; products are several times as fast as LAPACK's inverse of one."""
+    inverse = np.zeros(L.shape)
+    for first in range(0, len(L), BLOCK):
+        end = min(first + BLOCK, len(L))
+        corner = np.tril(np.linalg.inv(L[first:end, first:end]))
+        inverse[first:end, :first] = -corner @ _times(L[first:end, :first], inverse[:first, :first])
+        inverse[first:end, first:end] = corner
     return inverse

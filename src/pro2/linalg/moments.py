@@ -105,7 +105,10 @@ class Moments:
     def feature_variance(self) -> Array:
         """Variance of each feature over all rows, (D,)."""
         xp, C, F = array_namespace(self.mean), self.between_factor(), self.factor
-        within = xp.linalg.diagonal(self.scatter) if F is None else xp.sum(F * F, axis=0)
+        if F is None:
+            within = xp.linalg.diagonal(self.scatter)
+        else:  # the squares of a wide factor would be another copy of the rows
+            within = np.einsum("nd,nd->d", F, F) if is_numpy_array(F) else xp.sum(F * F, axis=0)
         return within / self.total_weight + xp.sum(C * C, axis=1)
 
     def scaled(self, scale: Array) -> Self:
@@ -203,7 +206,7 @@ def _block_moments(
     # the sums show every row that is not finite, at a price that does not grow with the rows
     with np.errstate(over="ignore", invalid="ignore"):
         for dtype in dict.fromkeys((xp.float64 if wide else _product_dtype(xp, X.dtype), xp.float64)):
-            sums = _sums(xp, xp.astype(rows, dtype, copy=False), codes[part], weight, n_classes, few)
+            sums = _sums(xp, rows, dtype, codes[part], weight, n_classes, few)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums
     raise ValueError(_why_not_finite(xp, rows, part.start))
@@ -218,30 +221,29 @@ def _why_not_finite(xp: Any, rows: Array, start: int) -> str:
 
 
 def _sums(
-    xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int, few: bool
+    xp: Any, X: Array, dtype: Any, codes: Array, weight: Array | None, n_classes: int, few: bool
 ) -> tuple[Array, Array, Array]:
-    """Products in the precision of X, sums in float64.
+    """Products in a precision, sums in float64; of `few` rows these themselves instead of their products.
 
     Rows are shifted by a reference of their class, and what the reference missed is taken out afterwards: with T the
     class sums of the shifted rows, scatter = C'C - sum_k T_k T_k' / n_k. The reference is the mean of a sample, so the
     correction is a small share of the scatter and cancels nothing, and the rows are read twice, not three times.
     """
-    member = xp.astype(codes[:, None] == xp.arange(n_classes, device=device(X))[None, :], X.dtype)
-    member = member if weight is None else member * xp.astype(weight, X.dtype)[:, None]
+    member = xp.astype(codes[:, None] == xp.arange(n_classes, device=device(X))[None, :], dtype)
+    member = member if weight is None else member * xp.astype(weight, dtype)[:, None]
     total = xp.sum(xp.astype(member, xp.float64), axis=0)
     safe = xp.where(total > 0, total, xp.ones_like(total))
     reference = _reference(xp, X, member)
     C = _shifted(xp, X, reference, codes)
     sums = xp.astype(xp.matrix_transpose(member) @ C, xp.float64)
+    mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
+    if few:
+        C = _shifted(xp, C, sums / safe[:, None], codes, out=C)
     C = C if weight is None else C * xp.sqrt(xp.sum(member, axis=1))[:, None]
     if few:
-        # the factor (I - J J') C with orthonormal class indicators J takes out what the reference missed of the means
-        J = (member if weight is None else xp.sqrt(member)) / xp.sqrt(safe)[None, :]
-        mean = xp.where(total[:, None] > 0, reference + sums / safe[:, None], 0.0 * sums)
-        return total, mean, C - J @ (xp.matrix_transpose(J) @ C)
+        return total, mean, C
     scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
-    mean = xp.where(total[:, None] > 0, xp.astype(reference, xp.float64) + sums / safe[:, None], 0.0 * sums)
     scatter -= xp.matrix_transpose(lift) @ lift
     return total, mean, _without_negative_variance(xp, scatter)
 
@@ -256,23 +258,23 @@ def _without_negative_variance(xp: Any, scatter: Array) -> Array:
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:
-    """(K, D) in the precision of X: class means of about SAMPLE rows spread over those with a weight."""
+    """(K, D) in the precision of `member`: class means of about SAMPLE rows spread over those with a weight."""
     (weighted,) = xp.nonzero(xp.sum(member, axis=1) > 0)
     if not weighted.shape[0]:
-        return xp.zeros((member.shape[1], X.shape[1]), dtype=X.dtype, device=device(X))
+        return xp.zeros((member.shape[1], X.shape[1]), dtype=member.dtype, device=device(X))
     spread = weighted[:: max(1, weighted.shape[0] // SAMPLE)]
-    some, rows = xp.take(member, spread, axis=0), xp.take(X, spread, axis=0)
+    some, rows = xp.take(member, spread, axis=0), xp.astype(xp.take(X, spread, axis=0), member.dtype)
     count = xp.sum(some, axis=0)
     overall = xp.sum(some, axis=1)[None, :] @ rows / xp.sum(count)
     mean = xp.matrix_transpose(some) @ rows / xp.where(count > 0, count, xp.ones_like(count))[:, None]
     return xp.where((count > 0)[:, None], mean, overall)
 
 
-def _shifted(xp: Any, X: Array, reference: Array, codes: Array) -> Array:
+def _shifted(xp: Any, X: Array, reference: Array, codes: Array, out: Array | None = None) -> Array:
     """X - reference[codes]; on the host a piece at a time, so that the gathered references stay in the cache."""
     if not is_numpy_array(X):
-        return X - xp.take(reference, codes, axis=0)
-    C = np.empty_like(X)
+        return xp.astype(X, reference.dtype, copy=False) - xp.take(reference, codes, axis=0)
+    C = np.empty(X.shape, reference.dtype) if out is None else out
     rows = max(1, CACHE_BYTES // (X.itemsize * X.shape[1]))
     for start in range(0, len(X), rows):
         part = slice(start, start + rows)

@@ -93,7 +93,7 @@ class PriorFamily:
     source_bonus: float = _within(4.0, 0.0, 1e10)
     source_shares: float = _within(0.5, 0.0, 1.0)
     tolerance: float = _within(2.0, 0.0, math.inf)
-    smoothing: tuple[float, ...] = _within((0.0, 0.5, 0.8), 0.0, 0.99)
+    smoothing: tuple[float, ...] = _within((0.0, 0.8), 0.0, 0.99)
     n_neighbors: int = _within(10, 1, math.inf)
 
     def __post_init__(self) -> None:
@@ -158,10 +158,15 @@ class SourcePrior:
         mean = to_numpy(moments.mean) / scale
         M = (mean - mean.mean(axis=0)) / math.sqrt(K)
         if moments.factor is not None:
-            R = to_numpy(moments.factor) / math.sqrt(moments.total_weight) / scale
-            second_moments: Covariance = LowRankCovariance(np.concatenate([R, M]), family.ridge)
+            F = to_numpy(moments.factor)
+            rows = np.empty((len(F) + K, F.shape[1]))
+            np.divide(F, scale * math.sqrt(moments.total_weight), out=rows[:-K])
+            rows[-K:] = M
+            second_moments: Covariance = LowRankCovariance(rows, family.ridge)
             return cls.of(scale, mean, second_moments, family, to_numpy(moments.weight))
-        C = to_numpy(moments.within_covariance()) / scale[:, None] / scale[None, :]
+        C = to_numpy(moments.within_covariance())  # changed in place: it is a copy, and may be large
+        C /= scale[:, None]
+        C /= scale
         C += M.T @ M
         return cls.of(scale, mean, DenseCovariance(C, family.ridge), family, to_numpy(moments.weight))
 
