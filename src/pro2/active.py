@@ -132,13 +132,23 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
 def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
     """Of the scores of rows X, in units of the noise of a label: the mean over scales and covariances of the family.
 
-    The prior scale is the largest: few labels must be able to matter.
+    The prior scale is the largest: few labels must be able to matter. It is one product, in single precision where that
+    holds squares of the rows.
     """
-    parts = []
+    features = []
     for prior in priors:
         Z = prior.rows(X)
-        parts += [prior.gram(Z, name) / prior.penalties(name).min() for name in prior.family.covariances]
-    return np.asarray(sum(parts) / len(parts))
+        gain = {name: 1.0 / prior.penalties(name).min() for name in prior.family.covariances}
+        total = sum(gain.values())
+        features.append(np.full((len(Z), 1), math.sqrt(total * prior.family.intercept)))
+        flat, along = prior.flat_and_ranked(gain)
+        features += [math.sqrt(flat) * Z, np.sqrt(along) * (Z @ prior.directions.T)]
+        if "whitened" in gain:
+            features.append(math.sqrt(gain["whitened"]) * prior.root(Z, "whitened"))
+    A = np.concatenate(features, axis=1)
+    A = A.astype(np.float32) if np.abs(A).max(initial=0.0) < 1e15 else A
+    n = sum(len(prior.family.covariances) for prior in priors)
+    return np.asarray(A @ A.T / n, dtype=np.float64)
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def test_a_typical_source_row_has_variance_one_and_the_share_of_the_intercept(co
     X, y = rows()
     prior = prior_of(X, y)
     Z = prior.rows(X)
-    within = np.mean(np.diagonal(prior.gram(Z, covariance))) - FAMILY.intercept
+    within = np.mean((prior.features(Z, covariance) ** 2).sum(axis=1)) - FAMILY.intercept
     assert within == pytest.approx(1.0, rel=0.02)
 
 
@@ -60,7 +60,14 @@ def test_features_have_the_covariance_and_their_scores_are_those_of_a_head_on_ro
     prior = prior_of(X, y)
     Z = prior.rows(X[:8])
     A, theta = prior.features(Z, covariance), np.random.default_rng(0).normal(size=(2, 11))
-    np.testing.assert_allclose(A @ A.T, prior.gram(Z, covariance), atol=1e-10)
+    Q, share = prior.directions, FAMILY.ranked_share
+    forms = {
+        "flat": Z,
+        "ranked": (1.0 - share) * Z + ((Z @ Q.T) * prior.along) @ Q,
+        "whitened": prior.second_moments.solve(Z),
+    }
+    expected = forms[covariance] @ Z.T / prior.traces[covariance][0] + FAMILY.intercept
+    np.testing.assert_allclose(A @ A.T, expected, atol=1e-10)
     V, b = prior.head(theta, covariance)
     np.testing.assert_allclose(Z @ V.T + b, A @ theta.T, atol=1e-10)
 
@@ -173,7 +180,7 @@ def test_a_source_that_never_moves_makes_a_prior_without_a_head():
     prior = prior_of(np.ones((20, 4)), np.arange(20) % 2)
     assert not prior.coef.any()
     assert len(prior.directions) == 0
-    assert np.isfinite(prior.gram(np.eye(4), "whitened")).all()
+    assert np.isfinite(prior.features(np.eye(4), "whitened")).all()
 
 
 def test_one_class_is_an_error():

@@ -280,10 +280,11 @@ class SourcePrior:
         """Scores linear in these features, theta (..., K, D + 1), as coefficients and intercepts on rows z."""
         return self.root(theta[..., :-1], covariance, adjoint=True), math.sqrt(self.family.intercept) * theta[..., -1]
 
-    def gram(self, Z: np.ndarray, covariance: str) -> np.ndarray:
-        """Prior covariance of the scores of rows, (..., M, M), intercept included, at v = 1."""
-        A = self.features(Z, covariance)
-        return np.asarray(A @ np.swapaxes(A, -1, -2))
+    def flat_and_ranked(self, gain: dict[str, float]) -> tuple[float, np.ndarray]:
+        """The sum of "flat" and "ranked" with factors: the variance in all directions, and more along ranked ones."""
+        ranked = gain.get("ranked", 0.0) / self.traces["ranked"][0]
+        flat = gain.get("flat", 0.0) / self.traces["flat"][0]
+        return flat + (1.0 - self.family.ranked_share) * ranked, ranked * self.along
 
     def root(self, Z: np.ndarray, covariance: str, *, adjoint: bool = False) -> np.ndarray:
         """Rows whose inner products are the prior covariance, without the intercept; or the adjoint of that map."""
