@@ -132,14 +132,6 @@ def test_equal_models_give_equal_bytes_and_safetensors_reads_them(tmp_path: Path
         np.testing.assert_array_equal(values, theirs[name])
 
 
-def test_torch_models_come_back_as_numpy(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    X, y = rows()
-    model = ProjectAndProbe().fit(torch.from_numpy(X), y)
-    loaded = pro2.load(model.save(tmp_path / "m"))
-    np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(torch.from_numpy(X)).numpy(), atol=1e-12)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_bank_of_very_many_names_comes_back_with_its_model(tmp_path: Path, n_classes: int) -> None:
     from pro2.estimators.bank import ProbeBank

@@ -261,6 +261,8 @@ class TestParameters:
             (Projection(), "n_components", [True, 0, 17]),
             (ProjectAndProbe(), "priors", ["x", PriorFamily, {"ridge": 1.0}]),
             (MultiLabelProjectAndProbe(), "priors", ["x", PriorFamily, {"ridge": 1.0}]),
+            (ProjectAndProbe(), "n_features", ["many", 0, -3, 2.5, None, True, [4]]),
+            (ProjectAndProbe(), "l2", ["much", 0.0, -1, np.inf, np.nan, None]),
             (Probe(), "l2", [True, 0.0, np.nan, "cv", None]),
             (Probe(l2=0.1), "n_features", [True, 0, 17, 1.5, "all"]),
         ],
