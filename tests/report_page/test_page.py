@@ -194,3 +194,14 @@ def test_the_axis_of_the_curve_has_round_numbers(worst):
     assert max(ticks) == 100
     assert min(ticks) <= 100 * worst
     assert all(tick % 10 == 0 for tick in ticks)
+
+
+def test_a_reliability_diagram_shows_every_group_of_rows(tmp_path):
+    model, X, y = problem(3, 20)
+    adapted = model.adapt(X, y)
+    write_report_page(adapted, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    figure = text[text.index("Reliability diagram") :].partition("</svg>")[0]
+    assert figure.count("<circle") == len(adapted.report_.reliability) > 1
+    sure, right, _ = adapted.report_.reliability[-1]
+    assert f'cx="{round(40 + 200 * sure, 1)}" cy="{round(220 - 200 * right, 1)}"' in figure
