@@ -151,8 +151,8 @@ window.addEventListener("load", () => {
   out.after = rows().length;
   out.methods = [...new Set(rows().map(r => r.cells[3].textContent))];
   const head = document.querySelectorAll("#results thead th")[4];
-  head.click(); out.rising = rows().map(r => Number(r.cells[4].dataset.value));
-  head.click(); out.falling = rows().map(r => Number(r.cells[4].dataset.value));
+  head.click(); out.rising = rows().map(r => Number(r.cells[4].textContent));
+  head.click(); out.falling = rows().map(r => Number(r.cells[4].textContent));
   const colour = () => getComputedStyle(document.body).backgroundColor;
   out.first = colour(); document.getElementById("theme").click(); out.second = colour();
   out.figures = [...document.querySelectorAll("figure svg:not(.narrow)")].map(s => s.getBoundingClientRect().height);

@@ -30,35 +30,18 @@ _SHARED = threading.RLock()  # what workers share is made by one of them
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Everything a run needs to know about one data entry.
-
-    Attributes
-    ----------
-    X : float32 array (N, D)
-    y : integer array (N,)
-        Class codes; `classes` holds the labels they stand for.
-    source : row numbers
-    targets : mapping of name to row numbers
-    content : str
-        Digest of the embeddings.
-    heads : mapping of target name to (D,) array
-        Best directions where they are known in closed form.
-    groups : integer array (N,) or None
-        Which pair of label and group a row is.
-    device : str or None
-        Where PyTorch trains features by gradient steps; None for NumPy.
-    """
+    """Everything a run needs to know about one data entry."""
 
     name: str
-    X: np.ndarray
-    y: np.ndarray
+    X: np.ndarray  # float32 (N, D)
+    y: np.ndarray  # codes (N,), places in `classes`
     classes: tuple[Any, ...]
-    source: np.ndarray
-    targets: Mapping[str, np.ndarray]
-    content: str
-    heads: Mapping[str, np.ndarray] = field(default_factory=dict)
-    groups: np.ndarray | None = None
-    device: str | None = None
+    source: np.ndarray  # row numbers
+    targets: Mapping[str, np.ndarray]  # row numbers
+    content: str  # digest of the embeddings
+    heads: Mapping[str, np.ndarray] = field(default_factory=dict)  # best directions (D,) of targets that are known
+    groups: np.ndarray | None = None  # which pair of label and group a row is (N,)
+    device: str | None = None  # where PyTorch trains features by gradient steps; None for NumPy
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @cached_property

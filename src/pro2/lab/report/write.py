@@ -129,20 +129,15 @@ def _table(mine: pd.DataFrame, titles: Mapping[str, str], value: str, error: str
 
 
 def _result_rows(means: pd.DataFrame | None, results: Results) -> dict[str, Any] | None:
-    """Cells of the page's table: text, exact value for sorting, class; and what the filters offer."""
+    """Cells of the page's table, which of them are the best, and what the filters offer."""
     if means is None:
         return None
     best = means["mean"] >= means.groupby(["data", "target", "shots"])["mean"].transform("max")
-    shown = means.assign(method=means["method"].map(results.titles))[list(COLUMNS)].astype(object)
+    percent = {name: means[name].map(lambda value: f"{100 * value:.1f}", na_action="ignore") for name in PERCENT}
+    shown = means.assign(method=means["method"].map(results.titles), **percent)[list(COLUMNS)].astype(object)
     shown = shown.where(shown.notna(), "")
-    kinds = dict.fromkeys(("data", "target", "method"), "text")
-    rows = []
-    for is_best, row in zip(best, shown.to_dict("records")):
-        percent = {k: f"{100 * row[k]:.1f}" for k in PERCENT if row[k] != ""}
-        bold = {**kinds, "mean": "best"} if is_best else kinds
-        rows.append([(percent.get(k, v), v if k in percent else "", bold.get(k, "")) for k, v in row.items()])
     filters = [(title, list(dict.fromkeys(shown[name]))) for name, title in list(COLUMNS.items())[:4]]
-    return {"head": COLUMNS, "rows": rows, "filters": filters}
+    return {"head": COLUMNS, "rows": list(zip(best, shown.to_numpy().tolist())), "filters": filters}
 
 
 def _skip_text(skip: Mapping[str, Any]) -> str:
