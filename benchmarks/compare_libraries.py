@@ -21,26 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from harness import tables
 from rivals import TITLES, create_rivals
+from tasks import Task, digit_collages, waterbirds
 
-from pro2 import EmbeddingTable, ProjectAndProbe
+from pro2 import ProjectAndProbe
 from pro2.lab.baselines import create_baseline
-from pro2.lab.datasets.digits import make_digit_collages
-from pro2.lab.datasets.shifts import domain_targets, group_targets
 from pro2.tables.draws import draw
 
 SHOTS, SEEDS = (2, 8, 32), 5
 Predictor = Callable[[np.ndarray], np.ndarray]
-
-
-class Task(NamedTuple):
-    """One data set: all rows, which of them are source, and the named targets."""
-
-    name: str
-    X: np.ndarray
-    y: np.ndarray
-    source: np.ndarray
-    targets: dict[str, np.ndarray]
 
 
 class Method(NamedTuple):
@@ -49,21 +39,6 @@ class Method(NamedTuple):
     title: str
     uses: str
     learn: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray, np.ndarray, np.ndarray], Predictor]]
-
-
-def collages() -> Task:
-    table = make_digit_collages()
-    split = table.column("split")
-    targets = {name: rows for name, rows in domain_targets(split).items() if name != "source"}
-    return Task("Digit collages", table.embeddings, table.column("y"), np.flatnonzero(split == "source"), targets)
-
-
-def waterbirds(path: Path) -> Task:
-    table = EmbeddingTable.open(path)
-    X, y, split = table.embeddings.astype(np.float32), table.column("y"), table.column("split")
-    source = np.flatnonzero(split == 0)
-    targets = group_targets(y, table.column("place"), np.flatnonzero(split == 2), source)
-    return Task("Waterbirds", X, y, source, targets)
 
 
 def methods() -> Iterator[Method]:
@@ -87,33 +62,38 @@ def _ours(model: Any) -> Any:
     return learn
 
 
-def _scikit_learn() -> Iterator[Method]:
-    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifierCV
-    from sklearn.pipeline import make_pipeline
+def _scaled(start: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray, np.ndarray], Predictor]]) -> Any:
+    """A method on rows scaled by the source, as a user with few target rows would scale them.
+
+    `start` gets the scaled source and its labels, what it returns the few scaled rows and theirs.
+    """
     from sklearn.preprocessing import StandardScaler
 
-    def scaled(head: Any) -> Any:
-        return make_pipeline(StandardScaler(), head)
+    def learn(X: np.ndarray, y: np.ndarray) -> Any:
+        scale = StandardScaler().fit(X)
+        fit = start(scale.transform(X), y)
+
+        def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+            predict = fit(scale.transform(few), labels)
+            return lambda rows: np.asarray(predict(scale.transform(rows))).reshape(-1)
+
+        return adapt
+
+    return learn
+
+
+def _scikit_learn() -> Iterator[Method]:
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifierCV
 
     def source_only(X: np.ndarray, y: np.ndarray) -> Any:
-        model = scaled(LogisticRegression(C=0.01, max_iter=1000)).fit(X, y)
-        return lambda few, labels, unlabelled: model.predict
+        model = LogisticRegression(C=0.01, max_iter=1000).fit(X, y)
+        return lambda few, labels: model.predict
 
     def target_only(make: Callable[[int], Any]) -> Any:
-        # the scale comes from the source, as a user with few target rows would take it
-        def learn(X: np.ndarray, y: np.ndarray) -> Any:
-            scale = StandardScaler().fit(X)
-
-            def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
-                head = make(len(labels) // 2).fit(scale.transform(few), labels)
-                return lambda rows: head.predict(scale.transform(rows))
-
-            return adapt
-
-        return learn
+        return _scaled(lambda X, y: lambda few, labels: make(len(labels) // 2).fit(few, labels).predict)
 
     alphas = np.logspace(-2, 6, 17)
-    yield Method("scikit-learn `LogisticRegression`, no adaptation", "source", source_only)
+    yield Method("scikit-learn `LogisticRegression`, no adaptation", "source", _scaled(source_only))
     shared = {"Cs": np.logspace(-6, 1, 8), "max_iter": 1000, "l1_ratios": (0.0,), "use_legacy_attributes": False}
     cv = target_only(lambda n: LogisticRegressionCV(cv=min(n, 5), **shared))
     yield Method("scikit-learn `LogisticRegressionCV`", "few labels", cv)
@@ -151,32 +131,25 @@ def _adapt() -> Iterator[Method]:
     from adapt.feature_based import FA
     from adapt.parameter_based import RegularTransferLC
     from sklearn.linear_model import LogisticRegression, RidgeClassifier
-    from sklearn.preprocessing import StandardScaler
 
     def regular(X: np.ndarray, y: np.ndarray) -> Any:
-        scale = StandardScaler().fit(X)
-        source = RidgeClassifier(alpha=1000.0).fit(scale.transform(X), y)
+        source = RidgeClassifier(alpha=1000.0).fit(X, y)
 
-        def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
-            model = RegularTransferLC(source, lambda_=1.0, verbose=0, random_state=0)
-            model.fit(scale.transform(few), labels)
-            return lambda rows: np.asarray(model.predict(scale.transform(rows))).reshape(-1)
+        def adapt(few: np.ndarray, labels: np.ndarray) -> Predictor:
+            return RegularTransferLC(source, lambda_=1.0, verbose=0, random_state=0).fit(few, labels).predict
 
         return adapt
 
     def feature_augmentation(X: np.ndarray, y: np.ndarray) -> Any:
-        scale = StandardScaler().fit(X)
-
-        def adapt(few: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray) -> Predictor:
+        def adapt(few: np.ndarray, labels: np.ndarray) -> Predictor:
             head = LogisticRegression(C=0.01, max_iter=300)
-            model = FA(head, Xt=scale.transform(few), yt=labels, verbose=0, random_state=0)
-            model.fit(scale.transform(X), y)
-            return lambda rows: np.asarray(model.predict(scale.transform(rows), domain="tgt")).reshape(-1)
+            model = FA(head, Xt=few, yt=labels, verbose=0, random_state=0).fit(X, y)
+            return lambda rows: model.predict(rows, domain="tgt")
 
         return adapt
 
-    yield Method("ADAPT `RegularTransferLC`", "source head, few labels", regular)
-    yield Method("ADAPT `FA`", "source, few labels", feature_augmentation)
+    yield Method("ADAPT `RegularTransferLC`", "source head, few labels", _scaled(regular))
+    yield Method("ADAPT `FA`", "source, few labels", _scaled(feature_augmentation))
 
 
 class Measured(NamedTuple):
@@ -209,28 +182,24 @@ def measure(task: Task, method: Method, seeds: int) -> Measured:
 
 def page(task: Task, found: dict[Method, Measured], seeds: int) -> list[str]:
     n, D = len(task.source), task.X.shape[1]
-    head = [
-        f"## {task.name}",
+    head = ["method", "uses", *(f"{s} labels per class" for s in SHOTS), "source", "adapt"]
+    best = np.max([f.accuracy.mean(axis=(0, 2)) for f in found.values()], axis=0)
+    body = []
+    for method, measured in found.items():
+        by_draw = measured.accuracy.mean(axis=0)
+        error = by_draw.std(axis=1, ddof=1) / np.sqrt(by_draw.shape[1])
+        cells = [f"{m:.1f} ± {e:.1f}" for m, e in zip(by_draw.mean(axis=1), error)]
+        cells = [f"**{c}**" if m >= b else c for c, m, b in zip(cells, by_draw.mean(axis=1), best)]
+        body.append([method.title, method.uses, *cells, f"{measured.learn:.2g}", f"{np.median(measured.adapt):.2g}"])
+    return [
+        f"## {task.name.capitalize()}",
         "",
         f"Source: {n:,} rows of width {D}. Targets: {', '.join(task.targets)}. {seeds} draws each; accuracy in %, mean",
         "over targets and draws, ± standard error over the draws' means. Times are medians, in CPU seconds.",
         "",
-        "| method | uses | " + " | ".join(f"{s} labels per class" for s in SHOTS) + " | source | adapt |",
-        "|---|---|" + "---:|" * (len(SHOTS) + 2),
+        tables(head, body),
+        "",
     ]
-    means = {m: f.accuracy.mean(axis=(0, 2)) for m, f in found.items()}
-    best = np.max(list(means.values()), axis=0)
-    return head + [_row(m, f, means[m], best) for m, f in found.items()] + [""]
-
-
-def _row(method: Method, found: Measured, mean: np.ndarray, best: np.ndarray) -> str:
-    by_draw = found.accuracy.mean(axis=0)
-    error = by_draw.std(axis=1, ddof=1) / np.sqrt(by_draw.shape[1])
-    cells = [f"{m:.1f} ± {e:.1f}" for m, e in zip(mean, error)]
-    cells = [f"**{c}**" if m >= b else c for c, m, b in zip(cells, mean, best)]
-    return " | ".join(
-        [f"| {method.title}", method.uses, *cells, f"{found.learn:.2g}", f"{np.median(found.adapt):.2g} |"]
-    )
 
 
 def versions() -> str:
@@ -247,7 +216,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure again only methods with this text, keep the other rows")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")  # peers warn about few rows; what counts here is the result
-    tasks = [collages()] + ([waterbirds(chosen.waterbirds)] if chosen.waterbirds else [])
+    path = chosen.waterbirds
+    tasks = [digit_collages()] + ([waterbirds(path.parent, path.stem)] if path else [])
     made = f"Made by `python benchmarks/compare_libraries.py` with {versions()}."
     lines = ["# Other libraries, same labels", "", made, ""]
     kept = chosen.out.with_suffix(".json")
@@ -255,7 +225,7 @@ def main() -> None:
     for task in tasks:
         found = {}
         for method in methods():
-            key = f"{task.name}: {method.title}: {chosen.seeds}"
+            key = f"{task.name.capitalize()}: {method.title}: {chosen.seeds}"
             if chosen.only in method.title or key not in rows:
                 rows[key] = [np.asarray(part).tolist() for part in measure(task, method, chosen.seeds)]
             found[method] = Measured(*map(np.asarray, rows[key]))
