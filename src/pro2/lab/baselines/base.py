@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import best_candidate, penalty_grid, select
-from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, input_scale
+from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, check_ridge, input_scale
 from pro2.linalg.arrays import Array, to_numpy
 
 Weight = np.ndarray | None  # of each row, or None where all weigh the same
@@ -69,8 +69,7 @@ class Baseline(SourceTargetClassifier):
     scale: str | None = "standard"
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> Head:
-        if isinstance(self.ridge, str) or not 0 <= self.ridge < float("inf"):
-            raise ValueError(f"ridge must be a finite number >= 0, got {self.ridge!r}.")
+        check_ridge(self.ridge)
         weight = None if weight is None else to_numpy(weight)
         source = Source(to_numpy(X), to_numpy(codes), len(self.classes_), self.scale, weight)
         self.unit_rows_, self.mean_, self.scale_ = source.unit, source.mean, source.sd

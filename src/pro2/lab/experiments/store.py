@@ -68,10 +68,6 @@ class ResultStore:
         self.path = self.folder / STORE
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"out {str(self.folder)!r} is a file; expected a folder for the results")
-        if (self.folder / "log").is_dir() and not self.path.exists():
-            raise ValueError(
-                f"{self.folder} holds results of an older version, which are not read; give another folder"
-            )
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._named():
             self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
