@@ -13,7 +13,6 @@ from pro2.cli import common, options
 from pro2.cli.common import check_out, labelled_rows, load_estimator, print_result, rows_for, status, table_metadata
 
 if TYPE_CHECKING:
-    from pro2.estimators import ProjectAndProbe
     from pro2.tables.embeddings import EmbeddingTable
 
     Fitted = tuple[Any, str, dict[str, Any], dict[str, Any]]  # model, origin in words, provenance, JSON result
@@ -105,6 +104,9 @@ def fit(
 
 def _from_rows(path: Path, whole: EmbeddingTable, label: str, where: str | None, params: dict[str, Any]) -> Fitted:
     from pro2.estimators import ProjectAndProbe
+    from pro2.estimators.base import check_classes
+    from pro2.estimators.linear import unit_rows
+    from pro2.estimators.moments import SourceMoments
     from pro2.estimators.multilabel import MultiLabelProjectAndProbe
 
     columns = common.label_columns(whole, label)
@@ -118,7 +120,11 @@ def _from_rows(path: Path, whole: EmbeddingTable, label: str, where: str | None,
             model: Any = ProjectAndProbe(**params)
             result["label"] = columns[0]
             if len(table) * table.width * table.dtype.itemsize > STREAMED and model.solver == "krylov":
-                _fit_in_batches(model, table, y)
+                # the closed form needs nothing but moments, which are read one batch at a time
+                check_classes(y)
+                unit = model.scale == "unit"
+                batches = ((unit_rows(X) if unit else X, y[span]) for X, span in table.iter_batches())
+                model.fit_moments(SourceMoments.from_batches(batches))
             else:
                 model.fit(table.embeddings, y)
         else:
@@ -130,18 +136,6 @@ def _from_rows(path: Path, whole: EmbeddingTable, label: str, where: str | None,
             result |= {"labels": columns, "yes": dict(zip(columns, (y == 1).sum(axis=0).tolist()))}
     provenance = {"source": table_metadata(table, path, ",".join(columns), where)}
     return model, f"{len(table)} rows", provenance, result
-
-
-def _fit_in_batches(model: ProjectAndProbe, table: EmbeddingTable, y: Any) -> None:
-    """The same model, reading one batch at a time: the closed form needs nothing but moments of the rows."""
-    from pro2.estimators.base import check_classes
-    from pro2.estimators.linear import unit_rows
-    from pro2.estimators.moments import SourceMoments
-
-    check_classes(y)
-    unit = model.scale == "unit"
-    batches = ((unit_rows(X) if unit else X, y[span]) for X, span in table.iter_batches())
-    model.fit_moments(SourceMoments.from_batches(batches))
 
 
 def _from_moments(paths: list[Path], params: dict[str, Any]) -> Fitted:

@@ -16,7 +16,7 @@ from pro2.estimators.adaptation import AveragedFit
 from pro2.estimators.base import check_weight, check_X, naming
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
-from pro2.estimators.moments import SourceMoments
+from pro2.estimators.moments import DerivedMixin, SourceMoments
 from pro2.estimators.project_and_probe import prior_scales
 from pro2.estimators.projection import check_family
 from pro2.estimators.report import AdaptationReport, ReportInputs
@@ -140,7 +140,7 @@ class MultiLabelClassifier(MultiLabelMixin, BaseEstimator):
         raise TypeError("MultiLabelClassifier is made by `adapt`; fit MultiLabelProjectAndProbe instead.")
 
 
-class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
+class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
     """`ProjectAndProbe` for a matrix of 0/1 labels: averaged Pro2 for each column, a fraction of the time.
 
     Parameters
@@ -197,7 +197,7 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         self.means_, self.shares_ = _label_means(X, Y, self.labels_)
         self.known_ = (~np.isnan(Y)).mean(axis=0)
         self.source_moments_ = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int))
-        self._made: dict[str, Any] = {}
+        self._derived.clear()
         self.estimators_  # noqa: B018  made now, so that the first `adapt` is as fast as any
         return self
 
@@ -206,13 +206,13 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
         """The source heads; in a model from a file made from the moments when they are first needed."""
         check_is_fitted(self, "means_")
         if "heads" not in self._derived:
-            self._derived["heads"] = tuple(self._source_head(t) for t in range(len(self.labels_)))
-        return self._derived["heads"]
-
-    @property
-    def _derived(self) -> dict[str, Any]:
-        """What follows from moments; not in a file."""
-        return self.__dict__.setdefault("_made", {})
+            heads = self._derived["heads"] = []
+            for t in range(len(self.labels_)):
+                prior, shares = self.label_priors(t)[0], self._class_shares(t)
+                size = prior.calibrated_size
+                coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
+                heads.append(LinearClassifier.from_scores(YES_NO, coef, intercept + np.log(shares), like=coef))
+        return tuple(self._derived["heads"])
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
         """Fit each label to the target rows that have it; a label that no row has keeps its source head."""
@@ -246,12 +246,6 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
     def _class_shares(self, t: int) -> np.ndarray:
         return np.array([1.0 - self.shares_[t], self.shares_[t]])
 
-    def _source_head(self, t: int) -> LinearClassifier:
-        prior = self.label_priors(t)[0]
-        size = prior.calibrated_size
-        coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
-        return LinearClassifier.from_scores(YES_NO, coef, intercept + np.log(self._class_shares(t)), like=coef)
-
     def label_priors(self, t: int) -> tuple[SourcePrior, ...]:
         """What `ProjectAndProbe` would learn of the t-th label alone, one prior for each scale."""
         check_is_fitted(self, "means_")
@@ -276,13 +270,6 @@ class MultiLabelProjectAndProbe(MultiLabelMixin, BaseEstimator):
                 values, vectors = np.linalg.eigh(self.source_moments_.covariance() / scale[:, None] / scale)
                 spectra.append((scale, np.maximum(values, 0.0), vectors))
         return self._derived["spectra"]
-
-    @property
-    def _family(self) -> PriorFamily:
-        return PriorFamily() if self.priors is None else self.priors
-
-    def __getstate__(self) -> Any:
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
 
 
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:

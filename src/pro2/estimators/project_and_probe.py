@@ -24,7 +24,7 @@ from pro2.estimators.base import (
     weighted_rows,
 )
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
-from pro2.estimators.moments import SourceMoments
+from pro2.estimators.moments import DerivedMixin, SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
 from pro2.estimators.report import Fit, ReportInputs
 from pro2.estimators.starts import (
@@ -50,7 +50,7 @@ MOST_COMPONENTS = 1024  # for leave-one-out to choose from: the largest number o
 ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
 
 
-class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
+class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
     """Adapt to a shifted target with a few labels (after Chen et al., "Project and Probe", ICLR 2024).
 
     `fit` learns ranked orthonormal features and a source head from a large labelled source; `adapt` fits a linear
@@ -136,10 +136,6 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
         self.priors = priors
         self.label_sampling = label_sampling
         self.random_state = random_state
-
-    @property
-    def _family(self) -> PriorFamily:
-        return PriorFamily() if self.priors is None else self.priors
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         self._check_options()
@@ -238,14 +234,6 @@ class ProjectAndProbe(OtherStarts, SourceTargetClassifier):
             head = LinearClassifier.from_scores(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
             self._derived["head"] = self._named(head)
         return self._derived["head"]
-
-    @property
-    def _derived(self) -> dict[str, Any]:
-        """What follows from parameters and moments; not in a file."""
-        return self.__dict__.setdefault("_made", {})
-
-    def __getstate__(self) -> Any:
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
 
     def _new_projection(self) -> Projection:
         n = self.n_components

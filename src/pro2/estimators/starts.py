@@ -147,34 +147,28 @@ NEW_CLASSES = ("refuse", "allow")
 
 def with_new_classes(model: Any, y: np.ndarray) -> Any:
     """A copy of a fitted `ProjectAndProbe` that knows the classes of y, too; the model itself where there are none."""
-    classes = _union(model.classes_, y)
+    names, known = np.array(y.tolist()), model.classes_
+    if (known.dtype.kind in "UO") != (names.dtype.kind in "UO"):  # NumPy would turn the numbers into text
+        raise ValueError(
+            f"y_target has labels such as {names.tolist()[0]!r}, the source has classes such as "
+            f"{known.tolist()[0]!r}: write both as text, or both as numbers."
+        )
+    classes = np.union1d(known, names)
     if len(classes) == len(model.classes_):
         return model
     places = np.searchsorted(classes, model.classes_).tolist()
     wider = copy(model)
     wider.classes_ = classes
-    priors = tuple(prior.with_classes(places, len(classes)) for prior in model.priors_)
-    wider._made = {"priors": priors, "head": _head(model.source_head_, classes, places)}
-    known = replace(model.source_moments_, classes=tuple(model.classes_.tolist()))  # classes may have been renamed
-    wider.source_moments_ = known.over(tuple(classes.tolist()))
-    vars(wider).pop("given_head_", None)
-    return wider
-
-
-def _union(known: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """All classes, sorted. NumPy would turn numbers into text where both occur: such labels are a mistake."""
-    names = np.array(y.tolist())
-    if (known.dtype.kind in "UO") != (names.dtype.kind in "UO"):
-        raise ValueError(
-            f"y_target has labels such as {names.tolist()[0]!r}, the source has classes such as "
-            f"{known.tolist()[0]!r}: write both as text, or both as numbers."
-        )
-    return np.union1d(known, names)
-
-
-def _head(head: LinearClassifier, classes: np.ndarray, places: list[int]) -> LinearClassifier:
-    """The source head among all classes: it never answers with one that it does not know."""
+    moments = replace(model.source_moments_, classes=tuple(known.tolist()))  # classes may have been renamed
+    wider.source_moments_ = moments.over(tuple(classes.tolist()))
+    wider._derived["priors"] = tuple(prior.with_classes(places, len(classes)) for prior in model.priors_)
+    # the source head never answers with a class that it does not know
+    head = model.source_head_
     own, offset = head.scores_head()
     coef, intercept = np.zeros((len(classes), own.shape[1])), np.full(len(classes), -np.inf)
     coef[places], intercept[places] = own, offset
-    return LinearClassifier.from_scores(classes, coef, intercept, like=head.coef_, unit=head.unit_rows_)
+    wider._derived["head"] = LinearClassifier.from_scores(
+        classes, coef, intercept, like=head.coef_, unit=head.unit_rows_
+    )
+    vars(wider).pop("given_head_", None)
+    return wider
