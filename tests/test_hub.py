@@ -63,8 +63,8 @@ def test_what_was_pushed_comes_back(hub, fitted):
 def test_the_card_says_what_it_is_and_where_it_came_from(hub, fitted, tmp_path):
     _, adapted, _ = fitted
     source = {"file": "a|b<c>.arrow", "backbone": "minilm@mean", "where": None}
-    adapted.save(tmp_path / "m.safetensors", provenance={"source": source})
-    card = model_card(from_pretrained_file(tmp_path / "m.safetensors"), "me/birds")
+    adapted.save(tmp_path / FILE, provenance={"source": source})
+    card = model_card(from_pretrained(tmp_path), "me/birds")
     assert card.startswith("---\nlibrary_name: pro2\n")
     assert "# me/birds\n" in card
     assert "A `LinearClassifier` made with" in card
@@ -81,17 +81,12 @@ def test_the_card_says_what_it_is_and_where_it_came_from(hub, fitted, tmp_path):
     assert "| nothing recorded |" in (hub.root / "me/birds" / CARD).read_text()
 
 
-def from_pretrained_file(path: Path) -> Any:
-    folder = path.parent / "as-folder"
-    folder.mkdir()
-    shutil.copy(path, folder / FILE)
-    return from_pretrained(folder)
-
-
-def test_an_estimator_without_classes_has_a_card_too(fitted):
+def test_estimators_without_classes_and_with_several_labels_have_a_card_too(fitted):
     X = fitted[2]
-    projection = Projection(n_components=2).fit(X, np.arange(80) % 2)
-    assert "model.transform(X)" in model_card(projection)
+    assert "model.transform(X)" in model_card(Projection(n_components=2).fit(X, np.arange(80) % 2))
+    card = model_card(MultiLabelProjectAndProbe().fit(X, (X[:, :2] > 0).astype(int), labels=["wet", "old"]))
+    assert "Labels (2): wet, old" in card
+    assert "A `MultiLabelProjectAndProbe` made with" in card
 
 
 def test_mistakes_are_named(hub, tmp_path, monkeypatch, fitted):
@@ -116,12 +111,3 @@ def test_the_real_client_has_these_calls():
     }
     for name, arguments in wanted.items():
         assert arguments <= set(inspect.signature(getattr(HfApi, name)).parameters)
-
-
-def test_the_card_of_several_labels_names_them() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((40, 3))
-    model = MultiLabelProjectAndProbe().fit(X, (X[:, :2] > 0).astype(int), labels=["wet", "old"])
-    card = model_card(model)
-    assert "Labels (2): wet, old" in card
-    assert "A `MultiLabelProjectAndProbe` made with" in card
