@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pro2 import ProjectAndProbe
 from pro2.linalg.prior import PriorFamily, ranked_variance
@@ -136,6 +138,28 @@ def test_one_class_of_labels_and_missing_classes_stay_defined(three):
     assert np.all(np.isfinite(P))
     np.testing.assert_allclose(P.sum(axis=1), 1.0)
     assert P[:, 1:].max() > 0
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2, 4), st.integers(2, 24), st.integers(1, 40), st.integers(0, 999))
+def test_names_order_units_and_precision_change_nothing(K, D, M, seed):
+    """Nor does a rotation, with one scale for all features and none shrunk by itself."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(120) % K, rng.integers(0, K, M)])
+    X = rng.normal(size=(120 + M, D)) * np.linspace(0.5, 2.0, D) + rng.normal(size=(K, D))[y]
+    family, turn = PriorFamily(tolerance=1e9), np.linalg.qr(rng.normal(size=(D, D)))[0]
+    names, order, few = rng.permutation(K), rng.permutation(120), rng.permutation(M) + 120
+
+    def scores(rows, labels, source=slice(0, 120), target=slice(120, None)):
+        model = ProjectAndProbe(scale="global", priors=family).fit(rows[source], labels[source])
+        return np.log(model.adapt(rows[target], labels[target]).predict_proba(rows))
+
+    plain = scores(X, y)
+    np.testing.assert_allclose(scores(X, y, order, few), plain, atol=1e-8)
+    np.testing.assert_allclose(scores(X, names[y])[:, names], plain, atol=1e-8)
+    np.testing.assert_allclose(scores(1e-3 * X, y), plain, atol=1e-7)
+    np.testing.assert_allclose(scores(X @ turn, y), plain, atol=1e-7)
+    np.testing.assert_allclose(np.exp(scores(X.astype(np.float32), y)), np.exp(plain), atol=1e-4)
 
 
 class TestWeights:
