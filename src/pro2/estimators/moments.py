@@ -14,7 +14,6 @@ from pro2.estimators.base import as_labels, without_gradient
 from pro2.estimators.files import FileMixin, from_bytes, load, to_bytes
 from pro2.linalg.arrays import Array
 from pro2.linalg.moments import Moments
-from pro2.linalg.prior import PriorFamily
 
 Batches = Iterable[tuple[Array, Array]]
 
@@ -118,24 +117,6 @@ class SourceMoments(FileMixin, Moments):
         if total is None:
             raise ValueError(f"{empty}: there is no row to take moments of.")
         return total
-
-
-class DerivedMixin:
-    """Of models: what follows from parameters and moments is made when it is first needed, and is in no file."""
-
-    priors: PriorFamily | None
-
-    @property
-    def _family(self) -> PriorFamily:
-        return PriorFamily() if self.priors is None else self.priors
-
-    @property
-    def _derived(self) -> dict[str, Any]:
-        return self.__dict__.setdefault("_made", {})
-
-    def __getstate__(self) -> Any:
-        state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_made"}
 
 
 def _numbers(values: Any, name: str) -> Array:

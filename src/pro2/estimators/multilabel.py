@@ -16,8 +16,8 @@ from pro2.estimators.adaptation import AveragedFit
 from pro2.estimators.base import check_weight, check_X, naming
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import LinearClassifier
-from pro2.estimators.moments import DerivedMixin, SourceMoments
-from pro2.estimators.project_and_probe import prior_scales
+from pro2.estimators.moments import SourceMoments
+from pro2.estimators.project_and_probe import DerivedMixin, prior_scales
 from pro2.estimators.projection import check_family
 from pro2.estimators.report import AdaptationReport, ReportInputs
 from pro2.linalg.arrays import to_numpy

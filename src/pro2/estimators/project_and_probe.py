@@ -24,7 +24,7 @@ from pro2.estimators.base import (
     weighted_rows,
 )
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
-from pro2.estimators.moments import DerivedMixin, SourceMoments
+from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
 from pro2.estimators.report import Fit, ReportInputs
 from pro2.estimators.starts import (
@@ -48,6 +48,24 @@ MOST_COMPONENTS = 1024  # for leave-one-out to choose from: the largest number o
 # (sum of variances)^2 / (D * sum of their squares): 1 where features vary alike. Image embeddings have 0.2 to 0.7,
 # tables of measurements 0.1 and less.
 ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
+
+
+class DerivedMixin:
+    """Of models: what follows from parameters and moments is made when it is first needed, and is in no file."""
+
+    priors: PriorFamily | None
+
+    @property
+    def _family(self) -> PriorFamily:
+        return PriorFamily() if self.priors is None else self.priors
+
+    @property
+    def _derived(self) -> dict[str, Any]:
+        return self.__dict__.setdefault("_made", {})
+
+    def __getstate__(self) -> Any:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_made"}
 
 
 class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
