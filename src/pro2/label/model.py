@@ -125,10 +125,11 @@ class Neighbours:
         x = self._pool.take(np.array([row])).astype(np.float64)
         z = self._prior.rows(unit_rows(x) if self._unit else x)
         inner = self._pool.logits(*self._prior.to_input(z, np.zeros(1)), self._unit)[:, 0]
-        return inner / (self._lengths * max(float(np.linalg.norm(z)), 1e-12))
+        return inner / (self.lengths * max(float(np.linalg.norm(z)), 1e-12))
 
     @cached_property
-    def _lengths(self) -> np.ndarray:
+    def lengths(self) -> np.ndarray:
+        """Of the scaled and centred rows, (n_rows,)."""
         lengths = np.empty(len(self._pool), dtype=np.float32)
         scale, centre = (part.astype(np.float32) for part in (self._prior.scale, self._prior.centre))
         for X, rows in self._pool.table.iter_batches():
@@ -249,6 +250,10 @@ class Refitter:
             waits = self._newest is not None and not (self._newest.running() or self._newest.done())
             if not (waits or self._stopping):
                 self._newest = self._executor.submit(self._refit)
+
+    def prepare(self, function: Callable[[], object]) -> None:
+        """Call a function in the same thread, before later refits."""
+        self._executor.submit(function)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until everything requested so far is done, or the time is over."""

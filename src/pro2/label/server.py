@@ -116,6 +116,7 @@ def open_page(
         stack.callback(session.refitter.stop)
         n_given = session.add_labels(given)
         session.fit()
+        session.refitter.prepare(lambda: session.neighbours.lengths)  # the first search for similar items needs no wait
 
         def done() -> dict[str, Any]:
             session.refitter.wait()  # the model on disk has learned from every label
