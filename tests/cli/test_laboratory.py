@@ -95,27 +95,6 @@ def test_a_suite_runs_each_plan_into_a_folder_of_its_own(folder: Path) -> None:
     assert json.loads((folder / "out" / "suite.json").read_text())["plans"] == ["tiny", "other"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["sweep", "mian", "--out", "x"], "did you mean 'main'"),
-        (["sweep", "main", "--out", "x", "--data", "nowhere"], "does not exist; say in which folder"),
-        (["sweep", "shog", "--out", "x", "--engine", "slurm"], "expected 'local' or 'ray'"),
-        (["sweep", "shog", "--out", "x", "--selection", "best"], "selection is 'best'"),
-        (["report", "nowhere"], "no classifier or folder of results"),
-        (["sweep", "yours", "--table", "t.arrow", "--out", "s"], "--source ROWS, and --domain COLUMN"),
-        (["plans", "show", "shgo"], "did you mean 'shog'"),
-        (["datasets", "check", "waterbird", "."], "did you mean 'waterbirds'"),
-    ],
-)
-def test_mistakes_end_in_one_line(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert message in refused(*arguments)
-    assert not (tmp_path / "x" / "results.parquet").exists()
-
-
 def test_five_ways_are_compared_by_the_few_labels_alone(tmp_path: Path) -> None:
     """The guide's comparison on a user's table: a label, a domain, and nothing else."""
     make_digit_collages(300, 80).save(tmp_path / "mine.npz")

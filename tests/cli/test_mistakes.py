@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,29 @@ def table(seed: int, n: int = 60, width: int = 6, **provenance: Any) -> Embeddin
     return EmbeddingTable(X, None, columns, {**PROVENANCE, **provenance})
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
     source = table(0)
-    source.save("source.arrow")
-    table(1).save("target.arrow")
+    source.save(folder / "source.arrow")
+    table(1).save(folder / "target.arrow")
     model = pro2.ProjectAndProbe().fit(source.embeddings, source.column("y"))
     adapted = model.adapt(source.embeddings[:8], source.column("y")[:8])
     for estimator, name in ((model, "model.safetensors"), (adapted, "adapted.safetensors")):
-        estimator.save(name, provenance={"source": PROVENANCE})
+        estimator.save(folder / name, provenance={"source": PROVENANCE})
     y = source.column("y")
-    pro2.ProbeBank(model).fit(source.embeddings, y, target=np.arange(60) // 30).save("bank")
-    np.savez("narrow.npz", embeddings=np.eye(2), y=[0, 1])
-    np.savez("odd-ids.npz", embeddings=np.eye(6), id=np.array(list("abcdef"), dtype=object))
+    pro2.ProbeBank(model).fit(source.embeddings, y, target=np.arange(60) // 30).save(folder / "bank")
+    np.savez(folder / "narrow.npz", embeddings=np.eye(2), y=[0, 1])
+    np.savez(folder / "odd-ids.npz", embeddings=np.eye(6), id=np.array(list("abcdef"), dtype=object))
     for name in ("junk.npz", "notes.txt"):
-        Path(name).write_bytes(b"not an archive")
-    return tmp_path
+        (folder / name).write_bytes(b"not an archive")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_a_copy(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
 
 
 def fails(*words: object) -> str:
@@ -91,6 +98,15 @@ MISTAKES = [
     ("fit source.arrow -y y --l2 some -o m", "--l2 must be a positive", "got 'some'"),
     ("fit source.arrow -y y --n-components 70 -o m", "n_components", "1..6"),
     ("export adapted.safetensors --format torch --backbone b -o h", "onnx", "head alone"),
+    ("sweep mian --out x", "did you mean 'main'", ""),
+    ("sweep main --out x --data nowhere", "does not exist; say in which folder", ""),
+    ("sweep shog --out x --selection best", "selection is 'best'", ""),
+    ("sweep shog --out x --shots 2,b", "shots is '2,b'", "2,8,32"),
+    ("sweep yours --table t.arrow --out s", "--source ROWS, and --domain COLUMN", ""),
+    ("sweep claims --table t.arrow --source 0:9 --domain y --out s", "is a suite", "name one"),
+    ("plans show shgo", "did you mean 'shog'", ""),
+    ("datasets check waterbird .", "did you mean 'waterbirds'", ""),
+    ("report nowhere", "no classifier or folder of results", ""),
 ]
 
 
@@ -135,7 +151,12 @@ def test_two_embeddings_are_asked_about() -> None:
 
 
 def test_usage_errors_exit_with_2() -> None:
-    assert ended("fit source.arrow")[0] == ended("export adapted.safetensors --format pickle -o h")[0] == 2
+    for line in (
+        "fit source.arrow",
+        "export adapted.safetensors --format pickle -o h",
+        "sweep shog -o x --engine slurm",
+    ):
+        assert ended(line)[0] == 2
 
 
 def test_force_replaces_and_without_it_nothing_changes() -> None:

@@ -10,12 +10,11 @@ from typer import Argument, Option
 
 from pro2.cli import options
 from pro2.cli.common import Progress, print_result
-from pro2.cli.options import complete_backbones, complete_datasets
+from pro2.cli.options import Engine, complete_backbones, complete_datasets
 
 if TYPE_CHECKING:
     from pro2.embed.sources import Rows
 
-Engine = enum.StrEnum("Engine", ["local", "ray"])
 DType = enum.StrEnum("DType", ["float16", "float32"])
 OnError = enum.StrEnum("OnError", ["stop", "skip"])
 Runtime = enum.StrEnum("Runtime", ["auto", "onnxruntime", "torch"])

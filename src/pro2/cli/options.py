@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ Embedding = Annotated[str | None, Option(help="Column of the embedding, or a pat
 Verify = Annotated[bool, Option("--verify/--no-verify", help="Compare tables with the digests in their files.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace existing output; accept another backbone.")]
 Replace = Annotated[bool, Option("--force", "-f", help="Replace the file at --out if it exists.")]
+Engine = enum.StrEnum("Engine", ["local", "ray"])
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 
 

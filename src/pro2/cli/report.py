@@ -126,7 +126,7 @@ def demo(
         from pro2.lab.images_demo import images_demo
 
         rows = images_demo(out, show)
-        show(*_accuracy_table(rows, "target"), f"The rows behind it: {out / 'images.csv'}")
+        show(*_accuracy_table(rows), f"The rows behind it: {out / 'images.csv'}")
         result = {"table": out / "images.arrow", "rows": [out / "images.csv"], "accuracy": rows}
     else:
         result = _digits_demo(out, show, as_json)
@@ -136,7 +136,7 @@ def demo(
 def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str, Any]:
     from pro2.lab.datasets.digits import make_digit_collages
     from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
-    from pro2.lab.report.demo_page import SHIFTS, values_of, write_demo_page
+    from pro2.lab.report.demo_page import verdict, write_demo_page
 
     show(*WHAT.splitlines())
     table, page = out / "digits.arrow", out / "demo.html"
@@ -153,26 +153,20 @@ def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str,
         save_rows(path, rows)
     steps = [(command.format(shlex.quote(str(table))), why) for command, why in NEXT]
     write_demo_page(collages, shog, page, steps)
-    cells = {(r["target"], r["n_shots"], r["n_features"]): f"{100 * r['accuracy']:.1f}" for r in shog}
-    sizes, shots = values_of(shog, "n_features"), values_of(shog, "n_shots")
-    lines = [[SHIFTS[t], n, *(cells[t, n, d] for d in sizes)] for t in values_of(shog, "target") for n in shots]
-    show(*_accuracy_table(collages, "predictive pair"), "")
-    show("Shifted Gaussians: accuracy in % of a probe on the first d of 20 features")
-    show(make_table(["target", "labels", *(f"d = {d}" for d in sizes)], lines), "")
+    show(verdict(collages), "", *_accuracy_table(collages), "")
     show(f"Open {page} in a browser. The rows behind it: {', '.join(map(str, written))}")
     show(f"Next, {steps[0][1]}:", steps[0][0])
     return {"page": page, "rows": list(written), "accuracy": collages, "gaussians": shog}
 
 
-def _accuracy_table(rows: Sequence[dict[str, Any]], shift: str) -> tuple[str, Table]:
-    """A line for each method under each target, and their means; `shift` is the title of the targets' column."""
+def _accuracy_table(rows: Sequence[dict[str, Any]]) -> tuple[str, Table]:
+    """A line for each method, as the page has it: means over targets and draws."""
     from pro2.lab.report.demo_page import accuracy_lines, values_of
 
-    targets, lines = values_of(rows, "target"), []
-    for target in [*targets, f"mean of the {len(targets)}"]:
-        methods = accuracy_lines(rows, **({"target": target} if target in targets else {}))
-        for i, (method, cells) in enumerate(methods):
-            texts = [f"{text} {'*' if best else ' '}" for text, best in cells]
-            lines.append([target if i == 0 else "", method, *texts])
-    header = [shift, "method", *(f"{n} labels" for n in values_of(rows, "n_shots"))]
-    return "Target accuracy in % ± standard error, by labels per class; * = best", make_table(header, lines, n_text=2)
+    lines = [
+        [method, *(f"{text} {'*' if best else ' '}" for text, best in cells)] for method, cells in accuracy_lines(rows)
+    ]
+    header = ["method", *(f"{n} labels" for n in values_of(rows, "n_shots"))]
+    n = len(values_of(rows, "target"))
+    title = f"Target accuracy in % ± standard error, mean of the {n} targets, by labels per class; * = best"
+    return title, make_table(header, lines)

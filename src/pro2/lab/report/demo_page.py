@@ -68,10 +68,10 @@ def mean_and_error(rows: Rows, **values: Any) -> tuple[float, float]:
     return float(means.mean()), float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
 
 
-def accuracy_lines(rows: Rows, **values: Any) -> list[tuple[str, list[tuple[str, bool]]]]:
+def accuracy_lines(rows: Rows) -> list[tuple[str, list[tuple[str, bool]]]]:
     """For each method its accuracy with its standard error by labels per class, and whether that is the best."""
     shots, methods = values_of(rows, "n_shots"), values_of(rows, "method")
-    found = {m: [mean_and_error(rows, method=m, n_shots=n, **values) for n in shots] for m in methods}
+    found = {m: [mean_and_error(rows, method=m, n_shots=n) for n in shots] for m in methods}
     best = [max(cells[i][0] for cells in found.values()) for i in range(len(shots))]
     return [(m, [(f"{v:.1f} ± {e:.1f}", v >= b) for (v, e), b in zip(cells, best)]) for m, cells in found.items()]
 
