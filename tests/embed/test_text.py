@@ -48,7 +48,7 @@ def test_rows_keep_their_order_whatever_their_length(tmp_path):
 
 def test_empty_texts_end_the_run_or_are_left_out_with_the_reason(tmp_path):
     source = write(tmp_path / "r.csv", "id,body", "p,abc", "q,", "r,  ")
-    with pytest.raises(ValueError, match=r"row 2 \(id q\): the text in r.csv is empty; fix it, or use on_error='skip'"):
+    with pytest.raises(ValueError, match=r"row 1 \(id q\): the text in r.csv is empty; fix it, or use on_error='skip'"):
         embed(source, tmp_path / "t.arrow")
     done = embed(source, tmp_path / "t.arrow", on_error="skip")
     assert done.n_rows == 1

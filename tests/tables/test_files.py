@@ -280,5 +280,5 @@ def test_npy_with_csv_or_given_columns(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has 2 rows"):
         EmbeddingTable.open(tmp_path / "t.npy", columns={"z": [3, 2]})
     (tmp_path / "t.csv").write_text("id,y\na,1\nb\n")
-    with pytest.raises(ValueError, match=r"row 2 .* has 1 fields"):
+    with pytest.raises(ValueError, match=r"row 1 .* has 1 fields"):
         EmbeddingTable.open(tmp_path / "t.npy")

@@ -149,7 +149,7 @@ class TextRows(Rows):
         return str(text).encode("utf-8", "surrogatepass")
 
     def location(self, row: int) -> str:
-        return f"row {row + 1} (id {self.ids[row]})"  # without the file: a renamed list has the same rows
+        return f"row {row} (id {self.ids[row]})"  # without the file: a renamed list has the same rows
 
     def fingerprint(self, row: int) -> str:
         return hashlib.blake2b(str(self.texts[row]).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

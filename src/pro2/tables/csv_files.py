@@ -92,7 +92,7 @@ def _cells(path: Path) -> pa.Table:
         cells = pa.csv.read_csv(path, read, parse, text)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         if odd:
-            found = f"row {odd[0].number - 1} of {path} ({odd[0].text[:40]!r}) has {odd[0].actual_columns} fields"
+            found = f"row {odd[0].number - 2} of {path} ({odd[0].text[:40]!r}) has {odd[0].actual_columns} fields"
             raise TableError(f"{found}, the header has {odd[0].expected_columns}") from None
         if "Empty CSV" in str(error):
             raise TableError(f"{path} is empty and needs a header line with column names") from None
