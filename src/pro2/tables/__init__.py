@@ -1,6 +1,7 @@
 """Embedding tables: files of six formats, data frames, row filters and draws of few labels; and their one error.
 
-Read `embeddings` (the table), then `sources` (where columns come from); `arrays` and `csv_files` are the other formats.
+Read `embeddings` (the table), `arrow` (its source, which reads columns when they are asked for), then `sources` (where
+they come from); `arrays` and `csv_files` are the other formats.
 """
 
 from __future__ import annotations
