@@ -39,7 +39,7 @@ def target(K, D, M, seed=1):
 
 
 def group_of(prior, covariance, Z, y, c, sums=None):
-    return Group.fitted(prior, covariance, 0.0, Z, *fit_columns(prior, Z, y, c), sums)
+    return Group.fitted(prior, covariance, 0.0, np.sqrt(c)[..., None] * Z, *fit_columns(prior, Z, y, c), sums)
 
 
 def fitted(prior, X, y, c):

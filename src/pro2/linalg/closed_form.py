@@ -34,7 +34,7 @@ from pro2.linalg.prior import SourcePrior
 
 MOST_SCORES = 1 << 20  # scores of one member: of more, a part of the rows decides the weights,
 LEAST_ROWS = 1024  # at least so many of them
-SMOOTHED = -1.0  # log-likelihood that members on smoothed rows start with: neighbours need not share a label
+SMOOTHED = -0.5  # log-likelihood that members on smoothed rows start with: neighbours need not share a label
 TEMPERATURE_SD = 0.25  # of the prior of log temperature: a handful of left-out scores says little about it
 MOST_LOG_TEMPERATURE = 2.5
 
@@ -119,16 +119,15 @@ class Group:
 
     @classmethod
     def fitted(
-        cls, prior: SourcePrior, covariance: str, smoothing: float, Z: np.ndarray, root: np.ndarray,
+        cls, prior: SourcePrior, covariance: str, smoothing: float, W: np.ndarray, root: np.ndarray,
         columns: np.ndarray, sums: Sums | None = None,
     ) -> Group:  # fmt: skip
-        """From rows Z (..., M, D) of the prior's space, sqrt c (..., M) and S [T, h, 1].
+        """From rows W = S Z (..., M, D) of the prior's space, sqrt c (..., M) and S [T, h, 1].
 
         With the sums of more rows, these enter the fits, and the others decide only the weights.
         """
-        A = prior.features(Z, covariance)
-        A *= root[..., None]
-        primal = Z.ndim == 2 and (sums is not None or Z.shape[0] > Z.shape[1] + 1)
+        A = prior.features(W, covariance, root)
+        primal = W.ndim == 2 and (sums is not None or W.shape[0] > W.shape[1] + 1)
         if not primal:
             e, basis = np.linalg.eigh(A @ np.swapaxes(A, -1, -2))
             inside = np.swapaxes(basis, -1, -2) @ columns
@@ -337,8 +336,9 @@ def average(
             sums = None if at is None else Sums.of(prior, Z, y, c)
             Z = Z if at is None else Z[at]
             root, columns = fit_columns(prior, Z, own_y, own_c)
+            W = root[..., None] * Z
             groups += [
-                Group.fitted(prior, name, smoothing, Z, root, columns, sums) for name in prior.family.covariances
+                Group.fitted(prior, name, smoothing, W, root, columns, sums) for name in prior.family.covariances
             ]
     return Average.of(groups, own_y, own_c, counts, alone)
 

@@ -270,10 +270,14 @@ class SourcePrior:
         d = effective_dims(*self.traces[covariance])
         return NOISE / (np.array(self.family.prior_scales) * self.unit * math.sqrt(d))
 
-    def features(self, Z: np.ndarray, covariance: str) -> np.ndarray:
-        """A (..., M, D + 1): A A' is the prior covariance of the scores of rows at v = 1; last comes the intercept."""
+    def features(self, Z: np.ndarray, covariance: str, one: np.ndarray | float = 1.0) -> np.ndarray:
+        """A (..., M, D + 1): A A' is the prior covariance of the scores of rows at v = 1; last comes the intercept.
+
+        Rows may be multiples of rows z, of which `one` (..., M) has the factors.
+        """
         A = np.empty((*Z.shape[:-1], Z.shape[-1] + 1))
-        A[..., :-1], A[..., -1] = self.root(Z, covariance), math.sqrt(self.family.intercept)
+        self.root(Z, covariance, out=A[..., :-1])
+        A[..., -1] = math.sqrt(self.family.intercept) * one
         return A
 
     def head(self, theta: np.ndarray, covariance: str) -> tuple[np.ndarray, np.ndarray]:
@@ -286,18 +290,19 @@ class SourcePrior:
         flat = gain.get("flat", 0.0) / self.traces["flat"][0]
         return flat + (1.0 - self.family.ranked_share) * ranked, ranked * self.along
 
-    def root(self, Z: np.ndarray, covariance: str, *, adjoint: bool = False) -> np.ndarray:
+    def root(
+        self, Z: np.ndarray, covariance: str, *, adjoint: bool = False, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """Rows whose inner products are the prior covariance, without the intercept; or the adjoint of that map."""
         size = 1.0 / math.sqrt(self.traces[covariance][0])
         if covariance == "flat":
-            return size * Z
+            return np.multiply(Z, size, out=out)
         if covariance == "whitened":
             A = self.second_moments.root_adjoint(Z) if adjoint else self.second_moments.root(Z)
-            A *= size
-            return A
+            return np.multiply(A, size, out=A if out is None else out)
         flat = math.sqrt(1.0 - self.family.ranked_share)
         along = np.sqrt(1.0 - self.family.ranked_share + self.along) - flat
-        A = (size * flat) * Z
+        A = np.multiply(Z, size * flat, out=out)
         A += (((stacked(Z) @ self.directions.T) * (size * along)) @ self.directions).reshape(Z.shape)
         return A
 
