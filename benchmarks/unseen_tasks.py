@@ -126,7 +126,8 @@ def main(name: str, description: str | None, methods: Sequence[str], title: str)
     lines = harness.summary(rows, asked.methods, ALL_TITLES)
     pages = [accuracy_page(rows, asked.methods), harness.summary_page(lines)]
     if name == "rivals":
-        pages = [harness.summary_page(lines), harness.ahead_page(rows, asked.methods, ALL_TITLES)]
+        others = [method for method in asked.methods if not method.startswith("pro2-")]  # those are ours, too
+        pages = [harness.summary_page(lines), harness.ahead_page(rows, others, ALL_TITLES)]
     elif {"source", "ridge"} <= set(asked.methods):
         pages.append(shortfall_page(rows, asked.methods[0]))
     if asked.against:
