@@ -219,9 +219,10 @@ class LinearClassifier(AffineMixin, BaseEstimator):
 
     def _unlike(self, rows: np.ndarray, centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Log distance from a centre, and energy of the scores, (n, 2)."""
-        distance = np.sqrt(np.mean(((rows - centre) / self.known_scale_) ** 2, axis=1))
+        with np.errstate(over="ignore"):
+            distance = np.sqrt(np.mean(((rows - centre) / self.known_scale_) ** 2, axis=1))
         scores = scores - scores.mean(axis=1, keepdims=True)
-        return np.column_stack([np.log(np.maximum(distance, 1e-300)), -np.logaddexp.reduce(scores, axis=1)])
+        return np.column_stack([np.log(np.clip(distance, 1e-300, 1e300)), -np.logaddexp.reduce(scores, axis=1)])
 
     def remember(self, rows: np.ndarray, left_out: np.ndarray, scale: np.ndarray) -> None:
         """Keep what `outlier_score` compares with: labelled rows (M, D), their left-out scores, deviations (D,)."""
