@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import tempfile
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -33,7 +32,7 @@ from pro2.label.store import Store
 STAGES = (17, 34, 68, 136)
 SUGGESTED, RANDOM, MARGIN = "suggested", "random order", "margin sampling"
 ALONE, ALIKE = "one by one", "with “more like this”"  # counted in actions, and measured on rows outside the pool
-FEW = 4  # labels of a class below which the scripted person asks for more like the item on screen
+LOOK = 4  # items after which the scripted person asks for more like the one on screen
 HELD_OUT = 1 / 3
 PHOTOGRAPHS, BIRDS = "photographs", "Waterbirds minority"
 WORK = Path(tempfile.gettempdir()) / "pro2-label-pays"  # embeddings and models, kept for the next time
@@ -134,7 +133,8 @@ def run_by_actions(work: tuple[str, str, int], folder: Path, every: int) -> list
         while actions < stage:
             n += 1
             row = session.assigned("")[0]["row"]
-            if order == ALIKE and Counter(answer.label for answer in session.store.labels.values())[truth[row]] < FEW:
+            # not before the model has seen as many items as there are classes
+            if order == ALIKE and n % LOOK == 0 and n > len(session.classes):
                 actions += look(session, truth, row, n)
             session.act("", Action("label", f"key-{n:08d}", [row], truth[row]))
             actions += 1
@@ -243,7 +243,7 @@ with the same default, paired by run. All orders but random order draw one item 
 COVERAGE = """The interval that the page shows after each stage of the suggested order, against the accuracy on all rows
 without a label. Widths and differences in percentage points."""
 
-ACTIONS = """A person who presses `m` where the class of the item on screen has fewer than {few} labels, and labels the
+ACTIONS = """A person who presses `m` at one item in {look}, once there are as many labels as classes, and labels the
 items of its class among the 24 most alike, compared with one who only labels one by one. Every key and click is an
 action. Accuracy in % on a third of the rows that were never in the pool; `labels` after the last stage; the last column
 counts the intervals that the page showed at any stage."""
@@ -259,7 +259,7 @@ def page(rows: list[Row], browser: list[Row], runs: int, every: int) -> str:
         parts += [f"## {data[0].upper()}{data[1:]}", "\n".join(accuracy_table(rows, data))]
     parts += ["## Is the figure on the page true?", COVERAGE, "\n".join(coverage_table(rows))]
     if pick(rows, order=ALIKE):
-        parts += ["## More like this", ACTIONS.format(few=FEW), "\n".join(action_table(rows))]
+        parts += ["## More like this", ACTIONS.format(look=LOOK), "\n".join(action_table(rows))]
     if browser:
         lines = ["| labels | true accuracy | accuracy shown | its range | advice |", "|---|---|---|---|---|"]
         lines += [
