@@ -63,19 +63,19 @@ def test_balanced_and_log_loss_intervals_cover_the_truth() -> None:
     }
     hits = {"balanced_accuracy": 0, "log_loss": 0}
     for seed in range(40):
-        found = evaluate(*problem(200, seed=seed), confidence=0.9)
+        found = evaluate(*problem(200, seed=seed))
         for name in hits:
             each = getattr(found, name)
             hits[name] += each.low <= truth[name] <= each.high
-    assert all(30 <= n <= 40 for n in hits.values()), hits  # 36 expected, 3 standard deviations of 1.9 below
+    assert all(34 <= n <= 40 for n in hits.values()), hits  # 38 expected, 3 standard deviations of 1.4 below
 
 
-@given(n=st.integers(1, 200), share=st.floats(0, 1), confidence=st.floats(0.5, 0.999))
-def test_wilson_stays_inside_and_around(n: int, share: float, confidence: float) -> None:
+@given(n=st.integers(1, 200), share=st.floats(0, 1))
+def test_wilson_stays_inside_and_around(n: int, share: float) -> None:
     hits = round(share * n)
-    found = wilson(hits, n, confidence)
+    found = wilson(hits, n)
     assert 0 <= found.low <= found.value <= found.high <= 1
-    other = wilson(n - hits, n, confidence)
+    other = wilson(n - hits, n)
     assert found.low == pytest.approx(1 - other.high, abs=1e-12)
 
 
@@ -102,5 +102,3 @@ def test_wrong_arguments_are_named() -> None:
         evaluate(y, proba, classes, [1, 2, 3])
     with pytest.raises(ValueError, match="empty"):
         evaluate([], np.empty((0, 3)), classes)
-    with pytest.raises(ValueError, match="confidence"):
-        evaluate(y, proba, classes, confidence=1.0)

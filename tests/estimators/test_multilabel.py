@@ -248,8 +248,6 @@ class TestEvaluation:
     def test_mistakes_are_explained(self):
         with pytest.raises(ValueError, match="must agree"):
             evaluate_labels(np.zeros((3, 2)), np.zeros((3, 3)), ["a", "b"])
-        with pytest.raises(ValueError, match="confidence"):
-            evaluate_labels(np.zeros((3, 1)), np.zeros((3, 1)), ["a"], confidence=2)
         with pytest.raises(ValueError, match="Y has values other than 0, 1 and NaN"):
             evaluate_labels(np.full((3, 1), 2), np.zeros((3, 1)), ["a"])
         with pytest.raises(ValueError, match="scores has NaN"):

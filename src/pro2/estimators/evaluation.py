@@ -46,8 +46,6 @@ class Evaluation:
     classes : list
     confusion : list of list of int
         Row = true class, column = predicted class.
-    confidence : float
-        Level of all intervals.
     """
 
     accuracy: Estimate
@@ -59,17 +57,14 @@ class Evaluation:
     log_loss: Estimate
     classes: list[Any]
     confusion: list[list[int]]
-    confidence: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def evaluate(
-    y: Any, proba: Any, classes: Any, group: Any = None, *, confidence: float = 0.95, random_state: int = 0
-) -> Evaluation:
-    """Measure predicted probabilities against labels.
+def evaluate(y: Any, proba: Any, classes: Any, group: Any = None) -> Evaluation:
+    """Measure predicted probabilities against labels; all intervals are 95% intervals.
 
     Parameters
     ----------
@@ -80,25 +75,19 @@ def evaluate(
     classes : array (K,)
     group : array (n,), optional
         Group of each row.
-    confidence : float
-        Level of the intervals, in (0, 1).
-    random_state : int
-        Of the bootstrap.
     """
     proba, classes = np.asarray(proba, dtype=np.float64), np.asarray(classes)
     codes = _codes(np.asarray(y), proba, classes)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}.")
     predicted = proba.argmax(axis=1)
     hit = predicted == codes
     confusion = np.bincount(codes * len(classes) + predicted, minlength=len(classes) ** 2).reshape(len(classes), -1)
-    by_class = _accuracies(hit, classes[codes], confidence)
-    by_group = {} if group is None else _accuracies(hit, np.asarray(group), confidence)
-    rng = np.random.default_rng(random_state)
-    ece, log_loss = _calibration(proba, codes, predicted, confidence, rng)
+    by_class = _accuracies(hit, classes[codes])
+    by_group = {} if group is None else _accuracies(hit, np.asarray(group))
+    rng = np.random.default_rng(0)
+    ece, log_loss = _calibration(proba, codes, predicted, rng)
     return Evaluation(
-        accuracy=wilson(int(hit.sum()), len(hit), confidence),
-        balanced_accuracy=_balanced(confusion, confidence, rng),
+        accuracy=wilson(int(hit.sum()), len(hit)),
+        balanced_accuracy=_balanced(confusion, rng),
         class_accuracy=by_class,
         group_accuracy=by_group,
         worst_group=min(by_group, key=lambda name: by_group[name].value, default=None),
@@ -106,19 +95,15 @@ def evaluate(
         log_loss=log_loss,
         classes=classes.tolist(),
         confusion=confusion.tolist(),
-        confidence=confidence,
     )
 
 
-def wilson(n_hits: int, n: int, confidence: float = 0.95) -> Estimate:
+def wilson(n_hits: int, n: int) -> Estimate:
     """Share of hits with Wilson's score interval, which keeps inside [0, 1] also for few rows."""
-    from scipy.special import ndtri
-
-    share = n_hits / n
-    return Estimate(share, *wilson_interval(share, n, float(ndtri(0.5 + confidence / 2))), n)
+    return Estimate(n_hits / n, *wilson_interval(n_hits / n, n), n)
 
 
-def wilson_interval(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
+def wilson_interval(share: float, n: float, z: float = 1.959964) -> tuple[float, float]:
     """Interval of a proportion (Wilson 1927), sound for small n and shares near 0 or 1; by default that of 95%."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
@@ -138,7 +123,7 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return encode_known(y, classes, "y", "check the label column, or leave those rows out")
 
 
-def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[str, Estimate]:
+def _accuracies(hit: np.ndarray, names: np.ndarray) -> dict[str, Estimate]:
     if len(names) != len(hit):
         raise ValueError(f"group has {len(names)} entries for {len(hit)} rows: one is needed per row.")
     try:
@@ -146,19 +131,19 @@ def _accuracies(hit: np.ndarray, names: np.ndarray, confidence: float) -> dict[s
     except TypeError:
         raise TypeError("group mixes texts with numbers or missing values: convert them to text.") from None
     n, hits = np.bincount(codes), np.bincount(codes, weights=hit)
-    return {str(name): wilson(int(h), int(m), confidence) for name, h, m in zip(values.tolist(), hits, n)}
+    return {str(name): wilson(int(h), int(m)) for name, h, m in zip(values.tolist(), hits, n)}
 
 
-def _balanced(confusion: np.ndarray, confidence: float, rng: np.random.Generator) -> Estimate:
+def _balanced(confusion: np.ndarray, rng: np.random.Generator) -> Estimate:
     """Resampling rows within a class draws its hits from a binomial: no row needs to be touched."""
     n = confusion.sum(axis=1)
     p = np.diag(confusion)[n > 0] / n[n > 0]
     draws = rng.binomial(n[n > 0], p, size=(N_BOOTSTRAP, len(p))) / n[n > 0]
-    return percentiles(float(p.mean()), draws.mean(axis=1), confidence, int(n.sum()))
+    return percentiles(float(p.mean()), draws.mean(axis=1), int(n.sum()))
 
 
 def _calibration(
-    proba: np.ndarray, codes: np.ndarray, predicted: np.ndarray, confidence: float, rng: np.random.Generator
+    proba: np.ndarray, codes: np.ndarray, predicted: np.ndarray, rng: np.random.Generator
 ) -> tuple[Estimate, Estimate]:
     n = len(codes)
     top = proba[np.arange(n), predicted]
@@ -166,8 +151,8 @@ def _calibration(
     bins = np.minimum((top * N_BINS).astype(int), N_BINS - 1)
     gap = (predicted == codes) - top
     eces, losses = np.array([(_ece(bins, gap, w), w @ loss / n) for w in resamples(n, rng)]).T
-    ece = percentiles(_ece(bins, gap, np.ones(n)), eces, confidence, n)
-    return ece, percentiles(float(loss.mean()), losses, confidence, n)
+    ece = percentiles(_ece(bins, gap, np.ones(n)), eces, n)
+    return ece, percentiles(float(loss.mean()), losses, n)
 
 
 def resamples(n: int, rng: np.random.Generator, columns: int = 1) -> Iterator[np.ndarray]:
@@ -181,9 +166,9 @@ def _ece(bins: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, weights=gap * weight, minlength=N_BINS)).sum() / weight.sum())
 
 
-def percentiles(value: float, draws: np.ndarray, confidence: float, n: int) -> Estimate:
-    """A value with the interval that holds so much of its resamples."""
-    low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
+def percentiles(value: float, draws: np.ndarray, n: int) -> Estimate:
+    """A value with the interval that holds 95% of its resamples."""
+    low, high = np.quantile(draws, [0.025, 0.975])
     return Estimate(value, float(low), float(high), n)
 
 
@@ -206,23 +191,18 @@ class MultiLabelEvaluation:
     mean_average_precision : Estimate or None
         Over the labels that have one; bootstrap over rows, percentile interval.
     labels : dict of str to LabelScore
-    confidence : float
-        Level of all intervals.
     """
 
     mean_average_precision: Estimate | None
     labels: dict[str, LabelScore]
-    confidence: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def evaluate_labels(
-    Y: Any, scores: Any, labels: Any, *, confidence: float = 0.95, random_state: int = 0
-) -> MultiLabelEvaluation:
-    """Measure logits against 0/1 labels.
+def evaluate_labels(Y: Any, scores: Any, labels: Any) -> MultiLabelEvaluation:
+    """Measure logits against 0/1 labels; all intervals are 95% intervals.
 
     Parameters
     ----------
@@ -231,10 +211,6 @@ def evaluate_labels(
     scores : array (n, T)
         Logits; above 0 means yes.
     labels : sequence of T names
-    confidence : float
-        Level of the intervals, in (0, 1).
-    random_state : int
-        Of the bootstrap.
     """
     Y, scores = np.asarray(Y, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if Y.ndim != 2 or Y.shape != scores.shape or Y.shape[1] != len(labels) or not len(Y):
@@ -243,31 +219,27 @@ def evaluate_labels(
         raise ValueError("Y has values other than 0, 1 and NaN.")
     if np.isnan(scores).any():
         raise ValueError("scores has NaN: give one logit for each row and label.")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}.")
-    draws = np.stack(list(resamples(len(Y), np.random.default_rng(random_state), len(labels))))
-    found = [_score(Y[:, t], scores[:, t], draws, confidence) for t in range(len(labels))]
+    draws = np.stack(list(resamples(len(Y), np.random.default_rng(0), len(labels))))
+    found = [_score(Y[:, t], scores[:, t], draws) for t in range(len(labels))]
     values = [each.average_precision.value for each, _ in found if each.average_precision is not None]
     mean = None
     if values:  # all labels of a draw are of the same rows
         resampled = np.mean([each for _, each in found if each is not None], axis=0)
-        mean = percentiles(float(np.mean(values)), resampled, confidence, len(Y))
-    return MultiLabelEvaluation(mean, {str(name): each for name, (each, _) in zip(labels, found)}, confidence)
+        mean = percentiles(float(np.mean(values)), resampled, len(Y))
+    return MultiLabelEvaluation(mean, {str(name): each for name, (each, _) in zip(labels, found)})
 
 
-def _score(
-    y: np.ndarray, score: np.ndarray, draws: np.ndarray, confidence: float
-) -> tuple[LabelScore, np.ndarray | None]:
+def _score(y: np.ndarray, score: np.ndarray, draws: np.ndarray) -> tuple[LabelScore, np.ndarray | None]:
     """Of one label, with its average precision in each resample."""
     known = ~np.isnan(y)
     yes, score = y[known] == 1, score[known]
     n, n_yes = len(yes), int(yes.sum())
-    accuracy = wilson(int(((score > 0) == yes).sum()), n, confidence) if n else None
+    accuracy = wilson(int(((score > 0) == yes).sum()), n) if n else None
     if not 0 < n_yes < n:
         return LabelScore(n, n_yes, None, accuracy), None
     resampled = average_precision(yes, score, draws[:, known])
     value = float(average_precision(yes, score, np.ones((1, n)))[0])
-    return LabelScore(n, n_yes, percentiles(value, resampled, confidence, n), accuracy), resampled
+    return LabelScore(n, n_yes, percentiles(value, resampled, n), accuracy), resampled
 
 
 def average_precision(yes: np.ndarray, score: np.ndarray, weight: np.ndarray) -> np.ndarray:
