@@ -129,7 +129,7 @@ def test_numbers_of_the_page_are_those_of_the_results(
     suite: Path, findings: dict[str, Finding], tmp_path: Path, monkeypatch: Any
 ) -> None:
     """The page is written from the findings; the reports of the plans are drawn elsewhere."""
-    monkeypatch.setattr("pro2.lab.report.write._write_sweep", lambda folder, out, *_: out.mkdir(parents=True))
+    monkeypatch.setattr("pro2.lab.report.write.write_sweep", lambda folder, out, *_: out.mkdir(parents=True))
     page = write_report(suite, tmp_path / "report", markdown=tmp_path)
     written = json.loads((tmp_path / "report" / "claims.json").read_text())
     assert [(w["verdict"], len(w["parts"])) for w in written] == [(f.verdict, len(f.parts)) for f in findings.values()]
