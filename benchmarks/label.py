@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 from harness import run
+from label_person import FLAGS
 
 WIDTH = 1280
 GIVEN = 64  # labels before the clock starts
 STARTS = 5
 ALIKE = 40  # items that others are compared with
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
 # Takes the time from a key to the frame in which the next item is on screen, and to figures that know the label.
 CLOCK = """

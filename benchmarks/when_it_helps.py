@@ -10,63 +10,43 @@ target labels alone, the paper's Pro2 and head interpolation.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from tasks import Task, digit_collages, shared
+from harness import measure_methods, tables
+from tasks import digit_collages, shared
 
 from pro2 import ProjectAndProbe
 from pro2.lab.baselines import create_baseline
-from pro2.tables.draws import Draw
 
 SHOTS = (2, 8, 32)
-TITLES = ("source head", "linear probe", "paper's Pro2", "head interpolation", "Pro2 averaged (default)")
-
+METHODS = {
+    "source head": create_baseline("source-only"),
+    "linear probe": create_baseline("linear-probe"),
+    "paper's Pro2": ProjectAndProbe(n_features="loo", l2="loo", scale="standard"),
+    "head interpolation": create_baseline("interpolation"),
+    "Pro2 averaged (default)": ProjectAndProbe(),
+}
 _THE = ("the source head", "the linear probe", "the paper's Pro2", "head interpolation")
 
-
-def rows_of(task: Task, n_seeds: int) -> Iterator[tuple[str, np.ndarray]]:
-    """One (target, accuracies (method, shots)) a target, in percent, mean over seeds; NaN where rows are too few."""
-    X, y = task.X[task.source], task.y[task.source]
-    rivals = [create_baseline(name) for name in ("source-only", "linear-probe")]
-    rivals += [ProjectAndProbe(n_features="loo", l2="loo", scale="standard"), create_baseline("interpolation")]
-    models = [m.fit(X, y) for m in (*rivals, ProjectAndProbe())]
-    for target in task.targets:
-        accuracy = np.full((len(models), len(SHOTS)), np.nan)
-        for j, n in enumerate(SHOTS):
-            draws = task.draws(target, n, n_seeds)
-            for i, model in enumerate(models):
-                scores = [_score(model, task, d) for d in draws]
-                accuracy[i, j] = 100 * np.mean(scores) if scores else np.nan
-        print(task.name, target, accuracy.round(1).tolist(), flush=True)
-        yield target, accuracy
+Cells = dict[tuple[str, str, int], np.ndarray]  # accuracy of each method, mean over draws, by task, target and labels
 
 
-def _score(model: Any, task: Task, rows: Draw) -> float:
-    return float(model.adapt(task.X[rows.few], task.y[rows.few]).score(task.X[rows.rest], task.y[rows.rest]))
+def measure(folder: Path | None, n_seeds: int) -> Cells:
+    """Every cell with rows enough."""
+    found: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    real = shared(folder, ("waterbirds", "collages", "celeba-hair")) if folder else ()
+    for task in (digit_collages(), *real):
+        models = {name: model.fit(task.X[task.source], task.y[task.source]) for name, model in METHODS.items()}
+        for row in measure_methods(task, models, SHOTS, n_seeds):
+            cell = found.setdefault((task.name, row["target"], row["shots"]), {})
+            cell.setdefault(row["method"], []).append(row["accuracy"])
+        print(task.name, flush=True)
+    return {cell: np.array([np.mean(values[name]) for name in METHODS]) for cell, values in found.items()}
 
 
-def table(found: dict[str, dict[str, np.ndarray]]) -> list[str]:
-    """A line for each target and number of labels that has rows enough."""
-    lines = [
-        "| data | target | labels per class | " + " | ".join(TITLES) + " |",
-        "|---|---|---:|" + "---:|" * len(TITLES),
-    ]
-    for data, targets in found.items():
-        for target, accuracy in targets.items():
-            for n, values in zip(SHOTS, accuracy.T):
-                if np.isfinite(values).all():
-                    cells = [f"**{v:.1f}**" if v == values.max() else f"{v:.1f}" for v in values]
-                    lines.append(f"| {data} | {target} | {n} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def summary(found: dict[str, dict[str, np.ndarray]]) -> list[str]:
-    """Counts over the cells of the table."""
-    cells = np.concatenate([a.T for targets in found.values() for a in targets.values()])
-    cells = cells[np.isfinite(cells).all(axis=1)]
+def summary(cells: np.ndarray) -> list[str]:
+    """Counts over the cells of the table, (cells, methods)."""
     source, ours, others = cells[:, 0], cells[:, -1], cells[:, :-1]
     short, gain = np.maximum(others.max(axis=1) - ours, 0.0), ours - source
     gains = [f"{(ours - rival).mean():.1f} over {name}" for name, rival in zip(_THE, others.T)]
@@ -77,9 +57,8 @@ def summary(found: dict[str, dict[str, np.ndarray]]) -> list[str]:
     ]
     for name, at in (("reaches 90 %", source >= 90), ("stays below 90 %", source < 90)):
         if at.any():
-            lines.append(
-                f"* Where the source head {name} ({at.sum()} cells), adapting adds {gain[at].mean():.1f} points."
-            )
+            added = f"adapting adds {gain[at].mean():.1f} points"
+            lines.append(f"* Where the source head {name} ({at.sum()} cells), {added}.")
     return lines
 
 
@@ -89,19 +68,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("docs/results/when.md"))
     chosen = parser.parse_args()
-    found = {"digit collages": dict(rows_of(digit_collages(), chosen.seeds))}
-    for task in shared(chosen.folder, ("waterbirds", "collages", "celeba-hair")) if chosen.folder else ():
-        found[task.name] = dict(rows_of(task, chosen.seeds))
-    intro = [
-        "# Each target, next to the alternatives",
-        "",
+    cells, body = measure(chosen.folder, chosen.seeds), []
+    for place, values in cells.items():
+        body.append([*map(str, place), *(f"**{v:.1f}**" if v == values.max() else f"{v:.1f}" for v in values)])
+    intro = (
         f"Made by `python benchmarks/when_it_helps.py`. Accuracy in %, mean of {chosen.seeds} draws, at "
         f"{', '.join(map(str, SHOTS))} labels per class; the best in bold. "
-        "Every method chooses its settings from these labels.",
-        "",
-    ]
+        "Every method chooses its settings from these labels."
+    )
+    lines = ["# Each target, next to the alternatives", "", intro, "", *summary(np.array(list(cells.values()))), ""]
+    lines += [tables(["data", "target", "labels per class", *METHODS], body), ""]
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text("\n".join([*intro, *summary(found), "", *table(found), ""]), encoding="utf-8")
+    chosen.out.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
