@@ -21,19 +21,8 @@ from pro2.lab.report.figures import figure_text, slug
 from pro2.lab.report.write import markdown_text
 
 XSS = "<script>alert(1)</script>"
-NAMES = [
-    XSS,
-    "/../../../escaped",
-    "..",
-    "a/b",
-    "C:\\x",
-    "$\\frac{",
-    "$x$",
-    "=1+1",
-    "*b* | `c`\n# d",
-    "\u202ekcatta",
-    "x" * 400,
-]
+NAMES = [XSS, "/../../../escaped", "..", "a/b", "C:\\x", "$\\frac{", "$x$", "=1+1", "*b* | `c`\n# d", "\u202ekcatta",
+         "x" * 400]  # fmt: skip
 
 
 @given(st.text(max_size=300))
@@ -50,11 +39,8 @@ def test_different_names_have_different_slugs(one: str, other: str) -> None:
 
 
 def test_plain_names_stay_as_they_are() -> None:
-    assert [slug(n) for n in ("celeba-1", "accuracy-ResNet-50", "a.b_c+d")] == [
-        "celeba-1",
-        "accuracy-ResNet-50",
-        "a.b_c+d",
-    ]
+    names = ["celeba-1", "accuracy-ResNet-50", "a.b_c+d"]
+    assert [slug(name) for name in names] == names
 
 
 @given(st.text(max_size=100))
@@ -120,14 +106,9 @@ def test_names_of_targets_and_methods_stay_text(tmp_path: Path, tmp_path_factory
 
 
 def test_a_picture_is_named_by_its_target_and_stays_inside(tmp_path: Path) -> None:
-    values = {
-        "name": "p",
-        "measures": ["picture"],
-        "seeds": [0],
-        "n_features": [3],
-        "methods": ["pro2"],
-        "data": [{"name": "g", "generator": "shog", "params": {"n_features": 3, "n_source": 100, "n_target": 50}}],
-    }
+    gaussians = {"name": "g", "generator": "shog", "params": {"n_features": 3, "n_source": 100, "n_target": 50}}
+    values = {"name": "p", "measures": ["picture"], "seeds": [0], "n_features": [3], "methods": ["pro2"],
+              "data": [gaussians]}  # fmt: skip
     run_sweep(parse_plan(values), tmp_path / "a" / "out")
     _forge(tmp_path / "a" / "out", "target", "/../../../escaped")
     page = write_report(tmp_path / "a" / "out", tmp_path / "a" / "report")
@@ -169,14 +150,11 @@ def test_damaged_folders_are_told_in_one_error(hostile: Path, tmp_path: Path, fi
         write_report(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
-    "summary",
-    [
-        {},
-        {"skips": 3, "data": [], "versions": {"a": {}}, "runs": "many"},
-        {"skips": [{"reason": XSS}], "data": {XSS: {"rows": XSS}}, "code_hash": XSS},
-    ],
-)
+@pytest.mark.parametrize("summary", [
+    {},
+    {"skips": 3, "data": [], "versions": {"a": {}}, "runs": "many"},
+    {"skips": [{"reason": XSS}], "data": {XSS: {"rows": XSS}}, "code_hash": XSS},
+])  # fmt: skip
 def test_a_strange_summary_spoils_nothing(hostile: Path, tmp_path: Path, summary: dict[str, object]) -> None:
     shutil.copytree(hostile, tmp_path / "x")
     (tmp_path / "x" / "summary.json").write_text(json.dumps(summary))

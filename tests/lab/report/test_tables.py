@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,9 @@ from pro2.lab.report.tables import (
 )
 
 
-class _All(dict[str, str]):
+def _all(rule: str) -> defaultdict[str, str]:
     """One rule for every method."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__()
-        self.rule = rule
-
-    def __missing__(self, method: str) -> str:
-        return self.rule
+    return defaultdict(lambda: rule)
 
 
 def _rows(folder: Path) -> pandas.DataFrame:
@@ -42,7 +37,7 @@ def _rows(folder: Path) -> pandas.DataFrame:
 
 @pytest.mark.parametrize("rule", ["validation", "oracle", "support"])
 def test_one_row_for_each_cell_and_seed(finished: Path, rule: str) -> None:
-    chosen = select(_rows(finished), _All(rule))
+    chosen = select(_rows(finished), _all(rule))
     counts = chosen.groupby(["data", "target", "shots", "method"]).seed.agg(["size", "nunique"])
     assert (counts["size"] == 4).all()
     assert (counts["nunique"] == 4).all()
@@ -52,7 +47,7 @@ def test_rules_choose_what_they_say(finished: Path) -> None:
     frame = _rows(finished).query("measure == 'accuracy' and method == 'pro2'")
     cell = ["data", "target", "shots"]
     by_seed = frame.groupby([*cell, "seed"])
-    chosen = {rule: select(_rows(finished), _All(rule)).query("method == 'pro2'") for rule in
+    chosen = {rule: select(_rows(finished), _all(rule)).query("method == 'pro2'") for rule in
               ("validation", "support", "oracle")}  # fmt: skip
     assert (
         chosen["validation"].set_index([*cell, "seed"]).val_accuracy.sort_index() == by_seed.val_accuracy.max()
@@ -68,7 +63,7 @@ def test_ties_go_to_the_simpler_setting() -> None:
     rows = [{**base, "n_features": d, "l2": l2, "accuracy": 0.5, "val_accuracy": 1.0}
             for d, l2 in ((4, 0.1), (1, 0.01), (1, 0.1))]  # fmt: skip
     for rule in ("validation", "oracle"):
-        chosen = select(pandas.DataFrame(rows), _All(rule))
+        chosen = select(pandas.DataFrame(rows), _all(rule))
         assert chosen[["n_features", "l2"]].to_numpy().tolist() == [[1, 0.1]]
 
 
@@ -76,7 +71,7 @@ def test_a_rule_without_its_column_is_told() -> None:
     base = {"measure": "accuracy", "data": "d", "target": "t", "shots": 2, "method": "m", "seed": 0, "params": None}
     rows = [{**base, "n_features": d, "l2": 0.1, "accuracy": 0.5, "val_accuracy": None} for d in (1, 2)]
     with pytest.raises(ValueError, match=r"needs the column val_accuracy.*validation = 25"):
-        select(pandas.DataFrame(rows), _All("validation"))
+        select(pandas.DataFrame(rows), _all("validation"))
 
 
 def test_each_method_has_its_rule(finished: Path) -> None:
@@ -91,7 +86,7 @@ def test_each_method_has_its_rule(finished: Path) -> None:
     chosen = select(rows, {"pro2": "support", "random": "validation", "linear-probe": "oracle"})
     for method, rule in (("pro2", "support"), ("random", "validation")):
         pandas.testing.assert_frame_equal(
-            chosen[chosen["method"] == method], select(rows[rows["method"] == method], _All(rule))
+            chosen[chosen["method"] == method], select(rows[rows["method"] == method], _all(rule))
         )
 
 
@@ -109,8 +104,8 @@ def test_the_choice_is_told_in_one_line() -> None:
 
 
 def test_standard_error_and_deviation_are_two_things(finished: Path) -> None:
-    table = mean_table(_rows(finished), _All("oracle"))
-    frame = select(_rows(finished), _All("oracle")).groupby(["data", "target", "shots", "method"]).accuracy
+    table = mean_table(_rows(finished), _all("oracle"))
+    frame = select(_rows(finished), _all("oracle")).groupby(["data", "target", "shots", "method"]).accuracy
     for row in table.to_dict("records"):
         cell = (row["data"], row["target"], row["shots"], row["method"])
         assert row["mean"] == pytest.approx(frame.mean()[cell])
@@ -120,8 +115,8 @@ def test_standard_error_and_deviation_are_two_things(finished: Path) -> None:
 
 
 def test_paired_differences_equal_scipy(finished: Path) -> None:
-    chosen = select(_rows(finished), _All("support")).set_index(["data", "target", "shots", "method"])
-    table = difference_table(_rows(finished), _All("support"), "linear-probe")
+    chosen = select(_rows(finished), _all("support")).set_index(["data", "target", "shots", "method"])
+    table = difference_table(_rows(finished), _all("support"), "linear-probe")
     assert set(table["method"]) == {"pro2", "random"}
     for row in table.to_dict("records"):
         own, base = (chosen.loc[(row["data"], row["target"], row["shots"], m)].sort_values("seed").accuracy.to_numpy()
@@ -147,18 +142,18 @@ def test_overall_averages_the_same_targets_at_every_number_of_labels() -> None:
 
 
 def test_the_worst_group_is_averaged_where_there_are_groups(finished: Path) -> None:
-    table = mean_table(_rows(finished), _All("oracle"))
+    table = mean_table(_rows(finished), _all("oracle"))
     assert table["worst_group"].isna().all()
     rows = _rows(finished).query("measure == 'accuracy'")
     rows = rows.assign(worst_group=rows["accuracy"] / 2)
-    for row in mean_table(rows, _All("oracle")).to_dict("records"):
+    for row in mean_table(rows, _all("oracle")).to_dict("records"):
         assert row["worst_group"] == pytest.approx(row["mean"] / 2)
         assert row["worst_group_error"] == pytest.approx(row["standard_error"] / 2)
 
 
 def test_bias_and_variance_add_up_to_the_error(finished: Path) -> None:
     rows = _rows(finished)
-    table = bias_variance_table(dimension_table(rows, _All("oracle"), ["pro2"]), nullspace_table(rows))
+    table = bias_variance_table(dimension_table(rows, _all("oracle"), ["pro2"]), nullspace_table(rows))
     assert len(table)
     for row in table.to_dict("records"):
         assert row["bias"] + row["variance"] == pytest.approx(row["error"])
