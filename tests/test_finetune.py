@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
+import finetune as lab  # noqa: E402
 import finetune_last_block as ft  # noqa: E402
-import finetuning as lab  # noqa: E402
 
 D = 6
 
