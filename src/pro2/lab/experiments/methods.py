@@ -164,11 +164,6 @@ def check_methods(specs: Sequence[MethodSpec]) -> None:
                 raise ValueError(f"method {spec.name}: probe is {probe!r}; expected one of {', '.join(probes)}")
 
 
-def is_random(spec: MethodSpec) -> bool:
-    """Whether a basis depends on the seed: drawn at random, or trained from several random starts."""
-    return spec.method == "random" or spec.starts > 1
-
-
 def fits_of(cell: Cell) -> Iterator[tuple[FitKey, str, list[int]]]:
     """The fits on source that a cell needs, with the settings that use each of them and their probe."""
     spec, groups = cell.method, dict[tuple[FitKey, str], list[int]]()

@@ -191,8 +191,8 @@ def _draws(plan: Plan, measure: str, spec: DataSpec, problem: Problem, method: M
     """One cell for each draw, still without settings, or why a target is too small for it."""
     n_val, min_test = plan.n_validation(spec), spec.min_test or plan.min_test
     for target in problem.targets:
-        if measure in ("nullspace", "picture"):  # properties of the basis: they depend on no labels
-            seeds = plan.seeds if methods.is_random(method) else plan.seeds[:1]
+        if measure in ("nullspace", "picture"):  # properties of the basis: they depend on a random start, not on labels
+            seeds = plan.seeds if method.method == "random" or method.starts > 1 else plan.seeds[:1]
             yield from (Cell(measure, problem.name, target, method, 0, seed) for seed in seeds)
             continue
         label, n = problem.smallest_label(target)
