@@ -65,7 +65,7 @@ def _workers(cluster: Any) -> list[int]:
         with contextlib.suppress(OSError):
             if int(path.read_text().rpartition(")")[2].split()[1]) in raylets:
                 found.append(int(path.parent.name))
-    tasks = b"ray::_attempt"  # a node does not live without its other children
+    tasks = b"ray::_ray_task"  # a node does not live without its other children
     running = []
     for pid in found:
         with contextlib.suppress(OSError):

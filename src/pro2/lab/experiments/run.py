@@ -340,7 +340,7 @@ def _on_ray(ray: Any, n_workers: int | None) -> Run:
     whose node dies runs again elsewhere. (joblib's backend for Ray does neither, nor does it yield results early.)
     """
     at_once = 2 * (n_workers or int(ray.cluster_resources().get("CPU", 1)))  # one task waits for each core
-    remote = ray.remote(num_cpus=1, max_retries=-1)(threadpool_limits.wrap(limits=1)(_attempt))
+    remote = ray.remote(num_cpus=1, max_retries=-1)(_ray_task)
 
     def run(tasks: Iterable[tuple[Any, ...]]) -> Iterator[Outcome]:
         running: dict[Any, Any] = {}
@@ -357,6 +357,11 @@ def _on_ray(ray: Any, n_workers: int | None) -> Run:
                 yield Outcome(name, None, 0.0, f"{type(error).__name__}: {error}", str(error))
 
     return run
+
+
+def _ray_task(*task: Any) -> Outcome:
+    with threadpool_limits(1):
+        return _attempt(*task)
 
 
 # ---- how the results were made
