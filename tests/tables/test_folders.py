@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from pro2.cli.common import open_table
 from pro2.cli.inspect import _describe
 from pro2.label.pool import session_folder
-from pro2.tables import arrow, embeddings
+from pro2.tables import arrow, embeddings, sources
 from pro2.tables.embeddings import EmbeddingTable
 from tests.tables.samples import assert_same, make_table
 
@@ -232,6 +233,30 @@ def test_what_is_wrong_in_a_store_is_named(tmp_path: Path, store: tuple[Any, str
     with pytest.raises(ValueError, match=r"s3://bucket/whole/part-0\.parquet cannot be read .*store can be reached"):
         opened.verify()
     store[0].start()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_of_a_file_in_a_store_only_what_is_used_is_fetched(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = EmbeddingTable(np.random.default_rng(0).random((5000, 64)), None, {"y": np.arange(5000) % 2})
+    path, fetched = str(table.save(tmp_path / f"t{suffix}")), []
+
+    class Counted(io.BytesIO):
+        def read(self, n: int = -1) -> bytes:
+            fetched.append(content := super().read(n))
+            return content
+
+    class Store:
+        get_file_info = staticmethod(pa.fs.LocalFileSystem().get_file_info)
+        open_input_file = staticmethod(lambda name: pa.PythonFile(Counted(Path(name).read_bytes()), mode="r"))
+
+    monkeypatch.setattr(sources, "locate", lambda address: (Store(), path, address))
+    opened = EmbeddingTable.open(f"s3://bucket/t{suffix}")
+    assert len(opened.where("y == 1")) == 2500
+    assert sum(map(len, fetched)) < table.embeddings.nbytes / 4
+    np.testing.assert_array_equal(opened.embeddings, table.embeddings)
+    assert sum(map(len, fetched)) > table.embeddings.nbytes / 2
 
 
 def test_a_lance_data_set_is_a_table(tmp_path: Path) -> None:
