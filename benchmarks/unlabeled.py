@@ -4,8 +4,9 @@
 
 The unlabelled rows are all rows of the target that have no label; accuracy is that of the labels alone, of the affine
 map that `adapt(X, y, X_unlabeled=U)` returns, and of its answers for U itself (`transductive_proba_`).
-`adapt_unlabeled(U)` gets all rows of the target and no label. `--stream` adds a U of so many rows of 1,280 numbers in a
-file that is mapped, not read: seconds, and memory beyond the file's own pages.
+`adapt_unlabeled(U)` gets all rows of the target and no label. Pools that lack half of the classes are measured, too.
+`--stream` adds a U of so many rows of 1,280 numbers in a file that is mapped, not read: seconds, and memory beyond the
+file's own pages.
 """
 
 from __future__ import annotations
@@ -67,6 +68,28 @@ def alone_page(rows: list[Row]) -> Page:
     return "No label at all: accuracy, %", ["target", "source head", "`adapt_unlabeled`"], body
 
 
+def lacking_page(folder: Path, n_seeds: int) -> Page:
+    """Pools that hold every second class only: accuracy on the pool, and on all rows of the target by the map."""
+    body = []
+    for task in shared(folder, ("waterbirds", "living")):
+        model = ProjectAndProbe().fit(task.X[task.source], task.y[task.source])
+        for target in task.targets:
+            found = []
+            for draw in task.draws(target, 2, n_seeds):
+                pool = draw.rest[np.searchsorted(model.classes_, task.y[draw.rest]) % 2 == 0]
+                shares = np.bincount(np.searchsorted(model.classes_, task.y[pool]), minlength=len(model.classes_))
+                X, y, U = task.X[draw.few], task.y[draw.few], task.X[pool]
+                alone, blind = model.adapt(X, y), model.adapt(X, y, X_unlabeled=U)
+                known = model.adapt(X, y, X_unlabeled=U, class_shares=shares / shares.sum())
+                answers = [model.classes_[each.transductive_proba_.argmax(axis=1)] for each in (blind, known)]
+                right = [np.mean(each == task.y[pool]) for each in (alone.predict(U), *answers)]
+                found.append([*right, *(each.score(task.X[draw.rest], task.y[draw.rest]) for each in (alone, blind))])
+            body.append([f"{task.name}, {target}", *(f"{100 * each:.1f}" for each in np.mean(found, axis=0))])
+    head = ["target, 2 labels per class", "pool: labels alone", "answers", "answers, shares known", "all: labels alone",
+            "affine map"]  # fmt: skip
+    return "Pools that lack every second class: accuracy, %", head, body
+
+
 def stream_page(n: int) -> Page:
     """Adapt with 16 labels and n unlabelled rows on disk."""
     rng = np.random.default_rng(0)
@@ -116,7 +139,7 @@ def main() -> None:
     rows = harness.keep_rows(asked.rows, lambda known: measured(known, asked.folder, asked.seeds))
     labelled = [r for r in rows if r["shots"]]
     pages = [harness.summary_page(harness.summary(labelled, METHODS, ALL_TITLES)), extremes_page(labelled)]
-    pages.append(alone_page(rows))
+    pages += [alone_page(rows), lacking_page(asked.folder, asked.seeds)]
     if asked.stream:
         pages.append(stream_page(asked.stream))
     harness.show(pages)
