@@ -36,8 +36,8 @@ def open_table(
     from pro2.tables.embeddings import EmbeddingTable
     from pro2.tables.sources import is_address, is_table_folder
 
-    if not is_address(path) and not path.exists():
-        raise FileNotFoundError(f"no embedding table at {path}; {closest_name(path)}")
+    if not is_address(path):
+        check_exists(path, "embedding table")
     if path.is_dir() and not is_table_folder(path):
         raise ValueError(f"{path} is a folder, not an embedding table; `pro2 embed {path}` makes one of its images")
     if is_model_file(path):
@@ -59,8 +59,7 @@ def load_estimator(path: Path, method: str, command: str, multilabel: bool = Fal
     from pro2.tables.embeddings import SUFFIXES
 
     maker = {"adapt": "`pro2 fit`", "predict": "`pro2 adapt`"}[method]
-    if not path.exists():
-        raise FileNotFoundError(f"no model file at {path}; {closest_name(path)}")
+    check_exists(path, "model file")
     is_table = path.is_file() and path.suffix.lower() in SUFFIXES - {".safetensors"} and not is_model_file(path)
     if is_table or path.is_dir():
         kind = "table" if is_table else "folder"
@@ -115,15 +114,16 @@ def check_out(path: Path | None, force: bool, suffixes: Sequence[str] = (), flag
     check_target(path, force)
 
 
-def closest_name(path: Path) -> str:
-    """Advice for a file that does not exist: the closest name in its folder, or what the folder holds."""
+def check_exists(path: Path, what: str) -> None:
+    """Of a path that leads nowhere, name the closest one in its folder, or what the folder holds."""
+    if path.exists():
+        return
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {path.parent / close[0]}?"
     listed = sorted(name for name in names if not name.startswith("."))[:5]
     more = ", ..." if len(names) > len(listed) else ""
-    return f"the folder {path.parent} holds {', '.join(listed) + more if listed else 'nothing'}"
+    held = f"the folder {path.parent} holds {', '.join(listed) + more if listed else 'nothing'}"
+    raise FileNotFoundError(f"no {what} at {path}; {f'did you mean {path.parent / close[0]}?' if close else held}")
 
 
 def labelled_rows(
@@ -152,8 +152,7 @@ def labelled_rows(
             raise ValueError(f"{path} has none of the model's labels as a column: {', '.join(names[:10])}")
         return multilabel_rows(table, path, columns, names)
     for file in files or []:
-        if not file.exists():
-            raise FileNotFoundError(f"no file of labels at {file}; {closest_name(file)}")
+        check_exists(file, "file of labels")
     values = table.align(*read_labels(files, label)) if files else table.one_per_row(str(label), "a label is")
     y, mask = labelled(values)
     if required and not mask.any():

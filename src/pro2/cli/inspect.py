@@ -56,8 +56,8 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
     from pro2.export import describe_export, is_export
     from pro2.tables.sources import is_address, is_table_folder
 
-    if not is_address(path) and not path.exists():
-        raise FileNotFoundError(f"no file at {path}; {common.closest_name(path)}")
+    if not is_address(path):
+        common.check_exists(path, "file")
     if path.is_dir():
         from pro2.lab.experiments.store import STORE, ResultStore
 

@@ -57,8 +57,7 @@ def report(
       pro2 report adapted.safetensors --pool pool.arrow --labels next.csv --images photos/ --out report.html
       pro2 report results/main --markdown docs/results
     """
-    if not path.exists():
-        raise FileNotFoundError(f"no classifier or folder of results at {path}; {common.closest_name(path)}")
+    common.check_exists(path, "classifier or folder of results")
     if not path.is_file():
         of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
         common.refuse(of_classifier, f"an adapted classifier; {path} is none")
