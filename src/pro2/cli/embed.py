@@ -28,7 +28,9 @@ BACKBONE = "runtime:model@layer or a short name (see --list). Default: efficient
 
 def embed(
     rows: Annotated[Path | None, Argument(help=ROWS)] = None,
-    out: Annotated[Path, Option("--out", "-o", help="The table to write.")] = Path("table.arrow"),
+    out: Annotated[
+        Path, Option("--out", "-o", help="The table to write; without a suffix a folder of its parts.")
+    ] = Path("table.arrow"),
     backbone: Annotated[
         str | None, Option("--backbone", "-b", help=BACKBONE, autocompletion=complete_backbones)
     ] = None,

@@ -22,7 +22,6 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "AVIF", "JPEG2000
 _ENDINGS = "jpg jpeg jpe jfif png gif bmp dib tif tiff webp ppm pgm pbm avif jp2 j2k ico tga pcx"
 SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split(" "))
 MAX_PIXELS = 178_956_970  # Pillow's own limit: 0.5 GiB of RGB
-_EXIF_ORIENTATION = 0x0112
 
 
 class ImageError(RowError):
@@ -82,8 +81,7 @@ def _to_rgb(image: Image) -> Image:
     from PIL import ImageOps
 
     with contextlib.suppress(Exception):  # with a damaged EXIF block the image is used as it is
-        if image.getexif().get(_EXIF_ORIENTATION, 1) in range(2, 9):
-            image = ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)
     if image.mode == "F":
         raise ImageError("its pixels are floating point without a defined range; convert it to 8 or 16 bits")
     if image.mode.startswith("I"):

@@ -58,6 +58,7 @@ class EmbeddingTable:
     ['b', 'c']
     """
 
+    provenance: Mapping[str, Any]
     _source: Source
     _lazy_rows: Callable[[], np.ndarray] | None = None  # numbers of these rows in the source; None for all of it
 
@@ -81,7 +82,7 @@ class EmbeddingTable:
             if not isinstance(name, str) or name in ("", "id", *RESERVED):
                 raise TableError(f"a column cannot be called {name!r}; use a text other than id, {', '.join(RESERVED)}")
         try:  # as a file gives it back, where all keys are text
-            self._provenance = MappingProxyType(json.loads(to_json(dict(provenance or {}))))
+            self.provenance = MappingProxyType(json.loads(to_json(dict(provenance or {}))))
         except TypeError as error:
             raise TableError(f"provenance must hold JSON values (text, numbers, lists, mappings): {error}") from error
         if ids is not None or "ids" in named:  # row numbers are made when they are asked for
@@ -94,7 +95,7 @@ class EmbeddingTable:
     def _of(cls, source: Source) -> Self:
         table = cls.__new__(cls)
         provenance, digest = source.recorded
-        table._source, table._provenance = source, MappingProxyType(provenance)
+        table._source, table.provenance = source, MappingProxyType(provenance)
         if digest is None:  # in our own files no id repeats
             source.check_ids()
         return table
@@ -237,10 +238,6 @@ class EmbeddingTable:
     def dtype(self) -> np.dtype:
         return self._source.matrix_type[1]
 
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return self._provenance
-
     def __len__(self) -> int:
         return self.n_rows
 
@@ -303,7 +300,7 @@ class EmbeddingTable:
         table = type(self).__new__(type(self))
         table._source, table._lazy_rows = self._source, rows
         notes = filter(None, [self.provenance.get("selection"), note])
-        table._provenance = MappingProxyType({**self.provenance, "selection": "; ".join(notes)})
+        table.provenance = MappingProxyType({**self.provenance, "selection": "; ".join(notes)})
         return table
 
     def where(self, expression: str) -> Self:
@@ -418,7 +415,7 @@ class EmbeddingTable:
     def _save_parts(self, folder: Path) -> None:
         for i, start in enumerate(range(0, max(self.n_rows, 1), PART_ROWS)):
             part = self.take(range(start, min(start + PART_ROWS, self.n_rows)))
-            part._provenance = self._provenance
+            part.provenance = self.provenance
             part.save(folder / f"part-{i:05d}.arrow")
 
 
