@@ -238,7 +238,7 @@ def test_one_label_of_each_class_cannot_tell_the_accuracy(rows):
     report = ProjectAndProbe().fit(Xs, ys).adapt(X[few], y[few]).report_
     assert math.isnan(report.accuracy)
     assert report.accuracy_interval == (0.0, 1.0)
-    assert "label a second row of each" in report.verdict()
+    assert "label a second row of each class" in report.verdict()
 
 
 def test_a_wrong_label_is_among_the_surprising():
@@ -257,7 +257,7 @@ def test_a_source_that_never_moves_has_no_shift_of_the_mean():
     report = ProjectAndProbe().fit(X, y).adapt(X[:8], y[:8]).report_
     assert np.isnan(report.mean_shift)
     assert report.n_labels == 2  # equal rows are one
-    assert "with one label of each class" in report.withheld
+    assert "one label of each class" in report.withheld
 
 
 def test_row_numbers_of_the_surprising_are_those_of_the_caller():

@@ -352,7 +352,7 @@ class ReportInputs:
         if len(np.unique(self.fit.labelled.y)) < 2:
             return "all labels are of one class"
         if by_class >= 0.5 and self._labels_per_class() < 2:
-            return "with one label of each class, no class can spare its own; label a second row of each"
+            return "there is one label of each class, and without it none; label a second row of each class"
         return ""
 
     def _effective_features(self) -> float:
