@@ -1,5 +1,7 @@
 """What a user is promised: one affine map, an unchanged model, honest errors, and scikit-learn's company."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -117,6 +119,19 @@ def test_a_source_of_fewer_rows_than_features_knows_no_coordinates(rng, K):
     np.testing.assert_allclose(proba(lambda A: A[:, ::-1]), same, atol=1e-6)
     np.testing.assert_allclose(proba(lambda A: A, slice(None, None, -1)), same, atol=1e-6)
     np.testing.assert_allclose(proba(lambda A: A.astype(np.float32)), same, atol=1e-4)
+
+
+def test_a_source_of_fewer_rows_than_features_takes_three_copies_of_them(rng):
+    """In float64, and no D x D matrix at all."""
+    X, y = rng.normal(size=(300, 3000)).astype(np.float32), np.arange(300) % 2
+    pro2.ProjectAndProbe().fit(X[:20], y[:20])
+    tracemalloc.start()
+    try:
+        pro2.ProjectAndProbe().fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 8 * X.size
 
 
 def test_partial_fit_equals_fit(parts):
