@@ -197,16 +197,15 @@ def read_folder(
     inside = {info.path[len(base) + 1 :]: info for info in listed}
     shown = {name: info for name, info in sorted(inside.items()) if not re.search(r"(^|/)[._]", name)}
     files = [name for name in shown if name.lower().endswith(PART_SUFFIXES)]
+    parents = {parent.as_posix() for name in shown for parent in PurePosixPath(name).parents}
     for name, info in shown.items():
-        is_empty = info.type == pa.fs.FileType.Directory and not any(each.startswith(f"{name}/") for each in shown)
-        if is_empty and "=" in name:
+        if info.type == pa.fs.FileType.Directory and "=" in name and name not in parents:
             raise TableError(f"{origin}/{name} is an empty partition; remove the folder, or write its part again")
         if re.search(r"\.(parquet|arrow|feather)[.~-]", name.lower()):
             raise TableError(f"{origin}/{name} is a part that was not finished; remove it, or write it again")
     if not files:
-        raise TableError(
-            f"{origin} is a folder, not an embedding table: no file in it ends in {', '.join(PART_SUFFIXES)}"
-        )
+        endings = ", ".join(PART_SUFFIXES)
+        raise TableError(f"{origin} is a folder, not an embedding table: no file in it ends in {endings}")
     parts = [read_file(open_file, f"{base}/{name}", f"{origin.rstrip('/')}/{name}") for name in files]
     for part in parts:
         part.choose(embedding)
