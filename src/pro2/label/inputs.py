@@ -77,6 +77,9 @@ def _cvat(root: ElementTree.Element) -> Iterator[Given]:
 
 def find_rows(pool: Pool, given: Iterable[Given]) -> tuple[list[tuple[int, Given]], list[str]]:
     """Rows of the items, by id or by the name of the file where only one has it; and the items that are not there."""
+    given = list(given)
+    if not given:  # a large pool has many names
+        return [], []
     names = [PurePosixPath(name).name for name in pool.ids]
     n_files = Counter(names)
     row_of = {name: row for row, name in enumerate(names) if n_files[name] == 1} | dict(pool.row_of)
