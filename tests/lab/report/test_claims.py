@@ -144,6 +144,12 @@ def test_numbers_of_the_page_are_those_of_the_results(
     assert page.read_text().count("<h2") == len(CLAIMS)
 
 
+def test_both_learning_rates_are_varied_with_a_probe_that_may_converge() -> None:
+    methods = plans_of(find_plan("claims"))["optimiser"].methods  # type: ignore[arg-type]
+    assert {key for method in methods for key in dict(method.grid)} == {"lr", "project_lr"}
+    assert {dict(m.params).get("steps") for m in methods if "lr" in dict(m.grid)} == {1000}
+
+
 def test_verdicts() -> None:
     def finding(*holds: bool | None, verdict: str = "") -> Finding:
         claim = Claim("c", "w", "p", "h", "r", lambda results: iter(()), verdict=verdict)
