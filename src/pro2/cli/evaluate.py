@@ -80,9 +80,13 @@ def evaluate(
         lines = [list(each.values()) for each in records]
         atomic_write(out, lambda file: write_rows(file, list(records[0]), lines), force)
     measured, *before = (result.to_dict() for result in results)
-    value = {"rows": len(rows), "unlabeled": len(unlabelled), **measured}
+    known = rows.ids[classifier.was_labelled(rows.embeddings)].tolist() if hasattr(classifier, "known_hashes_") else []
+    value = {"rows": len(rows), "unlabeled": len(unlabelled), "labelled_before": known, **measured}
     value |= {"source_head": before[0] if before else None, "out": out}
     notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
+    if known:
+        listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+        notes.append(f"warning: {adapted} was fitted to {len(known)} of these rows ({listed}): accuracy is too high")
     notes += [f"{len(rows)} rows, 95% confidence intervals", ""]
     tables = (_label_tables if several else _tables)(results, records, out)
     print_result(value, [*notes, *tables], as_json)

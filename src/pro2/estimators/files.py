@@ -194,6 +194,15 @@ def part(kind: str, shares: str, several: bool = False) -> Rule:
     return read
 
 
+def hashes(values: Any, name: str, sizes: Sizes) -> np.ndarray:
+    """64 bits for each labelled row."""
+    if not isinstance(values, np.ndarray) or values.dtype != np.uint64 or values.ndim != 1:
+        raise FormatError(f"{name} is not an array of 64-bit numbers with one axis")
+    if len(values) != sizes.setdefault("M", len(values)):
+        raise FormatError(f"{name} has {len(values)} rows instead of {sizes['M']}")
+    return values
+
+
 def plain(hint: Any) -> Rule:
     """Of the type that a hint says: numbers, texts, lists, mappings and records of those."""
 
@@ -257,6 +266,7 @@ KINDS = {
         "pro2.estimators", {
             **HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": numbers("n K", least=0.0),
             "known_centre_?": numbers("D"), "known_scale_?": numbers("D", above=0.0), "known_rows_?": numbers("M pair"),
+            "known_hashes_?": hashes,
         },
         lambda adapted: len({hasattr(adapted, f"known_{part}_") for part in ("centre", "scale", "rows")}) == 1
         and (not hasattr(adapted, "known_rows_") or adapted.known_rows_.shape[1] == 2),

@@ -25,6 +25,7 @@ from pro2.estimators.base import (
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Head, ReportInputs
 from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.labelled import row_hashes
 from pro2.linalg.logistic import probabilities
 
 Part = TypeVar("Part", bound=Any)
@@ -216,6 +217,17 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         mean, sd = self.known_rows_.mean(axis=0), self.known_rows_.std(axis=0)
         known, new = (((each - mean) / np.maximum(sd, 1e-12)).max(axis=1) for each in (self.known_rows_, found))
         return np.searchsorted(np.sort(known), new) / (len(known) + 1.0)
+
+    def was_labelled(self, X: Any) -> np.ndarray:
+        """Which rows equal one of the labelled rows that this classifier was fitted to, (n,) of bool.
+
+        Its accuracy on such rows says nothing about others. Rows are compared in single precision.
+        """
+        if not hasattr(self, "known_hashes_"):
+            raise AttributeError("was_labelled needs an adaptation: this classifier was not made by adapt.")
+        X = check_X(self, X, reset=False)
+        with np.errstate(over="ignore"):
+            return np.isin(row_hashes(to_numpy(X)), self.known_hashes_)
 
     def _unlike(self, rows: np.ndarray, centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Log distance from a centre, and energy of the scores, (n, 2)."""

@@ -40,7 +40,7 @@ from pro2.estimators.starts import (
 )
 from pro2.estimators.unlabeled import graph_rows, smoothed_head
 from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy
-from pro2.linalg.labelled import SAMPLING, Labelled
+from pro2.linalg.labelled import SAMPLING, Labelled, row_hashes
 from pro2.linalg.prior import PriorFamily, SourcePrior
 
 DEFAULT_COMPONENTS = 128
@@ -366,10 +366,13 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         """With checked labelled rows X, validation rows, unlabelled rows U and class shares."""
         U = None if U is None else self._units(U)
         labelled = Labelled.of(self._units(X), codes, weight)
+        with np.errstate(over="ignore"):
+            hashes = row_hashes(to_numpy(X)[labelled.number])
         if self._is_averaged() and val is None:
             source_shares = self.source_moments_.class_shares()
             fit = AveragedFit.of(self.priors_, source_shares, self.label_sampling, labelled, U, shares)
             adapted = self._adapted(fit, self.priors_[0])
+            adapted.known_hashes_ = hashes
             variance = np.maximum(to_numpy(self.source_moments_.feature_variance()), 0.0)
             deviation = to_numpy(input_scale(variance, "standard")) + np.zeros(self.n_features_in_)
             adapted.remember(labelled.X, fit.left_out_scores(), deviation)
@@ -384,6 +387,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         K = len(self.classes_)
         probe = ProbeFit.of(self.projection_, n_features, l2, K, self.label_sampling, labelled, val)
         adapted = self._adapted(probe, None)
+        adapted.known_hashes_ = hashes
         adapted.n_features_, adapted.l2_ = probe.n_features, probe.l2
         return adapted
 

@@ -11,6 +11,7 @@ from pro2.linalg.arrays import to_numpy
 SHARES_WORTH = 8.0  # labels per class that the assumed shares are worth where labels may have been drawn at random,
 SHARES_WORTH_AT_RANDOM = 2.0  # and where they were
 ODD = np.uint64(0x9E3779B97F4A7C15)  # products with its powers scatter bits (Knuth's multiplicative hash)
+BLOCK = 4096  # rows whose bits are held at a time
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -82,6 +83,16 @@ def _first_equal(X: np.ndarray, y: np.ndarray, use: np.ndarray) -> np.ndarray:
     for i in rows[size[group] > 1]:
         first[i] = at.setdefault(np.append(X[i], y[i]).tobytes(), int(i))
     return first
+
+
+def row_hashes(X: np.ndarray) -> np.ndarray:
+    """64 bits for each row of X (n, D), in single precision: those of equal rows are equal, of others hardly ever."""
+    powers = ODD ** np.arange(1, X.shape[1] + 1, dtype=np.uint64)
+    found = np.empty(len(X), dtype=np.uint64)
+    for start in range(0, len(X), BLOCK):
+        rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float32) + np.float32(0.0)  # minus zero is zero
+        found[start : start + BLOCK] = (rows.view(np.uint32).astype(np.uint64) * powers).sum(axis=1)
+    return found
 
 
 class ClassShares(NamedTuple):
