@@ -156,6 +156,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 axes[above, column].plot(*zip(*points), style, color=f"C{number}", label=label, ms=3) if points else 0
         for panel in axes[:, column]:
             panel.set(xscale="log", yscale="log")
+            panel.set_xticks(values, [f"{value:,}" for value in values])
+            panel.minorticks_off()
             panel.grid(alpha=0.3)
         stays = ", ".join(f"{k} = {v:,}" for k, v in fixed.items())
         axes[0, column].set_title(f"{stage}: {stays}", fontsize=9)
