@@ -361,7 +361,7 @@ def test_more_like_this_labels_what_a_person_selected(serve, picture_pool, model
         assert found.page.locator("#tiles input:checked").count() == 1
         found.press("u")
         assert labels(page) == {}
-        found.wait("document.querySelectorAll('#tiles input').length === 24")
+        found.wait(f"document.querySelector('#tiles input')?.value === '{alike[0]}'")  # the grid was loaded again
         found.key("a")
         found.wait("document.querySelectorAll('#tiles input:checked').length === 24")
         assert found.text("#mark-all span") == "Mark none"
