@@ -101,6 +101,7 @@ class TestImport:
         assert {store.draw_of(row) for row in range(10)} == {IMPORTED}
         assert session.classes == ["cat", "dog", "fox", "wolf"]
         assert session.sample() == []
+        assert session.summary()["per_minute"] is None  # nobody typed them
         session.fit()
         assert session.fitted.n == 10
         row = session.assigned("")[0]["row"]
@@ -141,6 +142,9 @@ class TestImport:
         assert points["doubt"] == pytest.approx([1 - session.fitted.guess(i)[1] for i in range(len(X))])
         assert (points["label"][row], points["note"][row]) == (truth[row], "blurred")
         assert set(points["label"]) == {None, truth[row]}
+        session.act("", Action("undo", "key-undo1"))
+        write_outputs(session, tmp_path)
+        assert str(pyarrow.parquet.read_schema(tmp_path / "map.parquet").field("note").type) == "string"  # without any
 
     def test_without_a_source_the_map_has_principal_axes(self, pool):
         start = start_from(None, pool, ["cat", "dog"])

@@ -122,7 +122,8 @@ def _map(start: Start, pool: Pool, fitted: Fitted, rows: Iterable[Sequence[str]]
     x, y = start.plane(pool).T
     columns = {
         "id": pool.ids, "x": x, "y": y, "predicted": [name for name, _ in guesses],
-        "doubt": [None if p is None else 1.0 - p for _, p in guesses], "label": label, "note": note,
+        "doubt": [None if p is None else 1.0 - p for _, p in guesses],
+        "label": pa.array(label, pa.string()), "note": pa.array(note, pa.string()),
     }  # fmt: skip
     if pool.text is not None:
         columns["text"] = [str(text) for text in pool.table.column(pool.text)]

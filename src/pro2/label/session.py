@@ -367,7 +367,8 @@ class Session:
 
     def _per_minute(self) -> float | None:
         """Labels per minute, of late; None where there are too few to say."""
-        times = np.array([answer.time for answer in [*self.store.labels.values(), *self.store.none.values()]])
+        answers = [*self.store.labels.values(), *self.store.none.values()]
+        times = np.array([answer.time for answer in answers if answer.draw != IMPORTED])
         times = times[times > times.max(initial=0.0) - RECENT]
         seconds = float(np.ptp(times)) if len(times) >= FEWEST else 0.0
         return 60 * (len(times) - 1) / seconds if seconds > 1 else None
