@@ -127,6 +127,22 @@ def test_features_and_rows_give_the_same_fit(covariance, K, D, M, seed):
     np.testing.assert_allclose(many.left_out(offset, root[::2]), left_out[:, :, ::2], atol=1e-8)
 
 
+def test_classes_without_labels_keep_their_prior_mean():
+    prior, (X, y, c) = source(4, 6), target(4, 6, 12, 0)
+    some = y < 2
+    fit = average([prior], X[some], y[some], c[some])
+    V, b = fit.head()
+    mean = np.zeros(prior.coef.shape[0])
+    for group, weights in fit._by_group():
+        mean += (weights @ group.prior.means).sum(axis=0)
+    shrunk = fit.groups[0].prior
+    for k in (2, 3):
+        expected = shrunk.to_input(np.tensordot(mean, shrunk.coef, 1), np.tensordot(mean, shrunk.intercept, 1))
+        np.testing.assert_allclose(V[k], expected[0][k], atol=1e-9)
+        np.testing.assert_allclose(b[k], expected[1][k], atol=1e-9)
+    assert np.abs(V[:2] - expected[0][:2]).max() > 0.01
+
+
 def test_several_targets_at_once_are_each_alone():
     prior = source(3, 10)
     targets = [target(3, 10, 9, seed) for seed in range(5)]
@@ -214,17 +230,22 @@ def test_sharpness_and_the_bonus_of_a_source_head_move_the_weights():
     assert sum(member["weight"] for member in bonus.members() if member["mean_size"] == 0) == pytest.approx(0.0)
 
 
-def test_the_only_label_of_a_class_is_judged_by_the_prior_mean():
+def test_a_class_without_its_only_label_keeps_its_prior_mean():
+    """The log-likelihood of a member is that of a refit, in which that class has no label."""
     prior = source(3, 6)
     X, _, _ = target(3, 6, 3)
     y, c = np.arange(3), np.ones(3)
     assert only_of_their_class(y, 3).all()
     fit = average([prior], X, y, c)
-    own = prior.scores(prior.rows(X))
-    for member in fit.members():
-        F = member["mean_size"] * own[:, member["head"]]
-        expected = np.mean(F[y, y] - np.log(np.exp(F).sum(axis=1)))
-        assert member["log_likelihood"] == pytest.approx(expected)
+    group, own = fit.groups[0], fit.groups[0].prior.scores(fit.groups[0].prior.rows(X))
+    left_out = group.left_out(np.zeros(3), np.ones(3))
+    shape = (len(FAMILY.prior_scales), len(prior.means))
+    first = np.array([member["log_likelihood"] for member in fit.members()])[: shape[0] * shape[1]].reshape(shape)
+    for r in range(shape[0]):
+        for s, mean in enumerate(group.prior.means):
+            F = left_out[r, s].copy()
+            F[y, y] = np.tensordot(mean, own[y, :, y], axes=(0, 1))
+            assert first[r, s] == pytest.approx(np.mean(F[y, y] - np.log(np.exp(F).sum(axis=1))))
 
 
 def test_very_many_labels_are_weighed_on_part_of_them(monkeypatch):

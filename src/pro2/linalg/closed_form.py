@@ -13,9 +13,9 @@ the columns [T, h, 1], and P = U diag(1 / (e + p)) U'. With more labels than fea
 A A' = S G S: then P = (I - A E diag(1 / (e + p)) E'A') / p.
 
 A member has the weight exp(sharpness * (sum of c_i log-likelihood of label i without row i + what it starts with)): a
-bonus for a source head, less for rows that unlabelled neighbours smooth.
-The only label of its class is judged by the prior mean: without it nothing is left to learn from. Averages of this
-kind are due to Geisser & Eddy (1979); see Yao et al. (2018) and, for ridge regression, Dempster et al. (2024).
+bonus for a source head, less for rows that unlabelled neighbours smooth. A class without labels keeps its prior mean in
+every member, and so does a class without its only label. Averages of this kind are due to Geisser & Eddy (1979); see
+Yao et al. (2018) and, for ridge regression, Dempster et al. (2024).
 """
 
 from __future__ import annotations
@@ -151,14 +151,16 @@ class Group:
         mean = np.einsum("nh,...mhk->...nmk", self.prior.means, heads) + offset[..., None, None, :]
         return np.repeat(mean[..., None, :, :, :], self.precision.shape[-2], axis=-4)
 
-    def left_out(self, offset: np.ndarray, root: np.ndarray) -> np.ndarray:
+    def left_out(self, offset: np.ndarray, root: np.ndarray, labelled: np.ndarray | None = None) -> np.ndarray:
         """Scores of each row by all others, (..., R, n, m, K)."""
-        fixed, heads = self.parts(self.residual, offset)
+        fixed, heads = self.parts(self.residual, offset, labelled)
         scale = np.maximum(self.precision, 1e-300) * root[..., None, :]
-        T = self._split(self.columns)[0] / root[..., None]
+        T = self._split(self.columns)[0] / root[..., None] + self._centring(labelled)[..., None, :]
         F = (T[..., None, :, :] - fixed / scale[..., None])[..., None, :, :]
         for h, sizes in enumerate(self.prior.means.T):
             F = F + sizes[:, None, None] * (heads[..., h, :] / scale[..., None])[..., None, :, :]
+        if labelled is not None:
+            F = np.where(labelled[..., None, None, None, :], F, self.prior_means(offset, root))
         return np.asarray(F)
 
     def _split(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -167,12 +169,31 @@ class Group:
         heads = columns[..., K:-1].reshape(*columns.shape[:-1], H, K)
         return columns[..., :K], heads, columns[..., -1:]
 
-    def parts(self, columns: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is linear in [T, h, 1]: that of T - offset, (..., R, m, K), and that of h, (..., R, m, H, K)."""
-        T, heads, one = self._split(columns)
-        return T - one * offset[..., None, None, :], heads
+    def parts(
+        self, columns: np.ndarray, offset: np.ndarray, labelled: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is linear in [T, h, 1]: that of T - offset, (..., R, m, K), and that of h, (..., R, m, H, K).
 
-    def head(self, weights: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        Classes that are not `labelled` (..., K) keep their prior mean, and T is centred over the others: labels of some
+        classes say nothing about rows of the rest.
+        """
+        T, heads, one = self._split(columns)
+        fixed = T - one * (offset - self._centring(labelled))[..., None, None, :]
+        if labelled is None:
+            return fixed, heads
+        return fixed * labelled[..., None, None, :], heads * labelled[..., None, None, None, :]
+
+    def _centring(self, labelled: np.ndarray | None) -> np.ndarray:
+        """What centres T over the classes that have labels, (..., K)."""
+        K = self.prior.n_classes
+        if labelled is None:
+            return np.zeros(K)
+        share = 1.0 / labelled.sum(axis=-1, keepdims=True)
+        return np.asarray(_margin(self.prior) * (1.0 / K - share) * labelled)
+
+    def head(
+        self, weights: np.ndarray, offset: np.ndarray, labelled: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Weighted sum of the members' heads on raw rows, (..., K, D) and (..., K); weights (..., R, n).
 
         Intercepts are relative to equally common classes.
@@ -181,7 +202,7 @@ class Group:
         if self.whole is not None and self.spectrum is not None:
             E, inside = self.whole
             A, dual = E.T, inside / (self.spectrum[1] + prior.penalties(self.covariance)[:, None])[..., None]
-        fixed, heads = self.parts(dual, offset)
+        fixed, heads = self.parts(dual, offset, labelled)
         share, size = weights.sum(axis=-1), weights @ prior.means
         dual = np.einsum("...r,...rmk->...km", share, fixed) - np.einsum("...rh,...rmhk->...km", size, heads)
         V, b = prior.head(dual @ A, self.covariance)
@@ -242,11 +263,14 @@ class Average:
         """From labels y and weights c (..., m), and which of them are the only one of their class."""
         family = groups[0].prior.family
         offset, root = log_shares(counts), np.sqrt(c)
-        scores = [_flat(g.left_out(offset, root)) for g in groups]  # each (..., members, m, K)
-        found = np.concatenate([_log_likelihood(F, y) for F in scores], axis=-2)
+        labelled = with_labels(counts)
+        scores = [_flat(g.left_out(offset, root, labelled)) for g in groups]  # each (..., members, m, K)
         if alone.any():
-            means = [_log_likelihood(_flat(g.prior_means(offset, root)), y) for g in groups]
-            found = np.where(alone[..., None, :], np.concatenate(means, axis=-2), found)
+            # without its only label, a class keeps its prior mean
+            lost = alone[..., None] & (y[..., None] == np.arange(counts.shape[-1]))
+            means = [_flat(g.prior_means(offset, root)) for g in groups]
+            scores = [np.where(lost[..., None, :, :], mean, F) for mean, F in zip(means, scores)]
+        found = np.concatenate([_log_likelihood(F, y) for F in scores], axis=-2)
         # rows that decide the weights speak for all labels
         votes = c[..., None, :] * found * (counts.sum(axis=-1) / c.sum(axis=-1))[..., None, None]
         total = votes.sum(axis=-1) + np.concatenate([g.log_prior() for g in groups])
@@ -266,7 +290,7 @@ class Average:
         intercept: np.ndarray | float = 0.0
         for group, weights in self._by_group():
             if smoothing is None or group.smoothing == smoothing:
-                V, b = group.head(weights, log_shares(self.counts))
+                V, b = group.head(weights, log_shares(self.counts), with_labels(self.counts))
                 coef, intercept = coef + V, intercept + b
         return np.asarray(coef), np.asarray(intercept)
 
@@ -277,10 +301,10 @@ class Average:
         parts = [group.without(block) for group in self.groups]
         y, c = self.y[rest], self.c[rest]
         average = Average.of([group for group, _ in parts], y, c, counts, only_of_their_class(y, len(counts)))
-        offset, root = log_shares(counts), np.sqrt(self.c[block])
+        offset, root, labelled = log_shares(counts), np.sqrt(self.c[block]), with_labels(counts)
         scores = np.zeros((len(block), len(counts)))
         for group, found, weights in zip(self.groups, (found for _, found in parts), average._weights_by_group()):
-            fixed, heads = group.parts(found, offset)
+            fixed, heads = group.parts(found, offset, labelled)
             own = group._split(group.columns[block])[1]  # S h, which the prior means add back
             size = weights @ group.prior.means
             scores += np.einsum("r,rmk->mk", weights.sum(axis=-1), fixed) / root[:, None]
@@ -387,6 +411,13 @@ def rows_that_decide(prior: SourcePrior, X: np.ndarray, y: np.ndarray) -> np.nda
     mean = np.bincount(y, own, K) / np.maximum(np.bincount(y, minlength=K), 1)
     order = np.lexsort((own, mean[y]))
     return np.sort(order[np.linspace(0, len(y) - 1, n).round().astype(int)])
+
+
+def with_labels(counts: np.ndarray) -> np.ndarray | None:
+    """Which classes have labels, (..., K) of bool; None if all have, and all where only one has."""
+    labelled = counts > 0
+    labelled |= np.count_nonzero(labelled, axis=-1, keepdims=True) < 2
+    return None if labelled.all() else labelled
 
 
 def only_of_their_class(y: np.ndarray, n_classes: int) -> np.ndarray:
