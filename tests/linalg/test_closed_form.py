@@ -18,7 +18,7 @@ from pro2.linalg.closed_form import (
     rows_that_decide,
     temperature,
 )
-from pro2.linalg.labelled import Labelled
+from pro2.linalg.labelled import Labelled, log_shares
 from pro2.linalg.moments import Moments
 from pro2.linalg.prior import PriorFamily, SourcePrior
 
@@ -230,22 +230,26 @@ def test_sharpness_and_the_bonus_of_a_source_head_move_the_weights():
     assert sum(member["weight"] for member in bonus.members() if member["mean_size"] == 0) == pytest.approx(0.0)
 
 
-def test_a_class_without_its_only_label_keeps_its_prior_mean():
-    """The log-likelihood of a member is that of a refit, in which that class has no label."""
-    prior = source(3, 6)
-    X, _, _ = target(3, 6, 3)
-    y, c = np.arange(3), np.ones(3)
-    assert only_of_their_class(y, 3).all()
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_only_labels_are_judged_by_prior_means(n_classes):
+    """Of all scores where all classes have labels; of their own class where others have none either."""
+    prior = source(n_classes, 6)
+    X, y, c = target(n_classes, 6, 3)[0], np.arange(3), np.ones(3)
+    assert only_of_their_class(y, n_classes).all()
     fit = average([prior], X, y, c)
-    group, own = fit.groups[0], fit.groups[0].prior.scores(fit.groups[0].prior.rows(X))
-    left_out = group.left_out(np.zeros(3), np.ones(3))
-    shape = (len(FAMILY.prior_scales), len(prior.means))
-    first = np.array([member["log_likelihood"] for member in fit.members()])[: shape[0] * shape[1]].reshape(shape)
-    for r in range(shape[0]):
+    group, offset = fit.groups[0], log_shares(np.bincount(y, minlength=n_classes))
+    own = group.prior.scores(group.prior.rows(X))
+    left_out = group.left_out(offset, c, None if n_classes == 3 else np.arange(n_classes) < 3)
+    found = iter(fit.members())
+    for r in range(len(FAMILY.prior_scales)):
         for s, mean in enumerate(group.prior.means):
-            F = left_out[r, s].copy()
-            F[y, y] = np.tensordot(mean, own[y, :, y], axes=(0, 1))
-            assert first[r, s] == pytest.approx(np.mean(F[y, y] - np.log(np.exp(F).sum(axis=1))))
+            F = np.tensordot(mean, own, axes=(0, 1)) + offset
+            if n_classes == 5:
+                judged = left_out[r, s].copy()
+                judged[y, y] = F[y, y]
+                F = judged
+            expected = np.mean(F[y, y] - np.log(np.exp(F).sum(axis=1)))
+            assert next(found)["log_likelihood"] == pytest.approx(expected)
 
 
 def test_very_many_labels_are_weighed_on_part_of_them(monkeypatch):
