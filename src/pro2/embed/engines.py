@@ -6,11 +6,11 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from pro2 import cluster
@@ -56,6 +56,18 @@ class Shard:
     index: int
     embeddings: np.ndarray
     skipped: dict[int, str]
+
+    def to_bytes(self) -> bytes:
+        """For the way between two processes."""
+        X = self.embeddings
+        return msgspec.msgpack.encode((self.index, X.dtype.str, X.shape, X.tobytes(), self.skipped))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Shard:
+        """Inverse of `to_bytes`."""
+        kind = tuple[int, str, tuple[int, ...], bytes, dict[int, str]]
+        index, dtype, shape, numbers, skipped = msgspec.msgpack.decode(content, type=kind)
+        return cls(index, np.frombuffer(numbers, dtype).reshape(shape), skipped)
 
 
 Engine = Callable[[Rows, Backbone, Batching, list[int]], Iterator[Shard]]
@@ -157,7 +169,7 @@ def ray_shards(
             for result in results.iter_rows():
                 if result["error"]:
                     raise ValueError(result["error"])
-                yield pickle.loads(result["shard"])
+                yield Shard.from_bytes(result["shard"])
 
     return engine
 
@@ -183,5 +195,4 @@ class _RayWorker:
             shards = list(embed_shards(self.rows, self.backbone, self.batching, indices, self.threads))
         except ValueError as error:  # a bad image: the driver raises it as one line
             return {"shard": [b""], "error": [str(error)]}
-        # as Ray itself sends what is no array
-        return {"shard": [pickle.dumps(shard) for shard in shards], "error": [""] * len(shards)}
+        return {"shard": [shard.to_bytes() for shard in shards], "error": [""] * len(shards)}

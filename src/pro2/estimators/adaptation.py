@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -101,7 +101,7 @@ class AveragedFit:
         """Calibrated scores for the class shares of the target, from those for the shares of the labelled rows."""
         return self.temperature * scores - self.class_shares.labelled + self.class_shares.assumed
 
-    @property
+    @cached_property  # of many classes it is a large part of the fit
     def head(self) -> Head:
         coef, intercept = self.average.head() if self.smoothed is None else self.smoothed.affine_map(self.average)
         return self.temperature[..., None] * coef, self._final(intercept + self.class_shares.labelled)

@@ -208,10 +208,8 @@ class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
         if "heads" not in self._derived:
             heads = self._derived["heads"] = []
             for t in range(len(self.labels_)):
-                prior, shares = self.label_priors(t)[0], self._class_shares(t)
-                size = prior.calibrated_size
-                coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
-                heads.append(LinearClassifier.from_scores(YES_NO, coef, intercept + np.log(shares), like=coef))
+                coef, intercept = self.label_priors(t)[0].source_head(self._class_shares(t))
+                heads.append(LinearClassifier.from_scores(YES_NO, coef, intercept, like=coef))
         return tuple(self._derived["heads"])
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:

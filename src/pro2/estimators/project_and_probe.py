@@ -245,10 +245,8 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         if hasattr(self, "given_head_"):
             return self.given_head_
         if "head" not in self._derived:
-            prior, like = self.priors_[0], self.source_moments_.mean
-            size = prior.calibrated_size
-            coef, intercept = prior.to_input(size * prior.coef[0], size * prior.intercept[0])
-            intercept = intercept + np.log(self.source_moments_.class_shares())
+            coef, intercept = self.priors_[0].source_head(self.source_moments_.class_shares())
+            like = self.source_moments_.mean
             head = LinearClassifier.from_scores(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
             self._derived["head"] = self._named(head)
         return self._derived["head"]

@@ -14,8 +14,8 @@ A A' = S G S: then P = (I - A E diag(1 / (e + p)) E'A') / p.
 
 A member has the weight exp(sharpness * (sum of c_i log-likelihood of label i without row i + what it starts with)): a
 bonus for a source head, less for rows that unlabelled neighbours smooth. A class without labels keeps its prior mean in
-every member. Averages of this kind are due to Geisser & Eddy (1979); see
-Yao et al. (2018) and, for ridge regression, Dempster et al. (2024).
+every member. Averages of this kind are due to Geisser & Eddy (1979); see Yao et al. (2018) and, for ridge regression,
+Dempster et al. (2024).
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class Average:
         offset, root = log_shares(counts), np.sqrt(c)
         labelled = with_labels(counts)
         scores = [_flat(g.left_out(offset, root, labelled)) for g in groups]  # each (..., members, m, K)
-        found = [_log_likelihood(F, y) for F in scores]
+        judged = scores
         if alone.any():
             means = [_flat(g.prior_means(offset, root)) for g in groups]
             # Without its only label, a class is like others that have none, and keeps its prior mean. Where all classes
@@ -273,12 +273,12 @@ class Average:
             some_lack = np.asarray(np.zeros(y.shape[:-1], bool) if labelled is None else ~labelled.all(axis=-1))
             lost = (alone & some_lack[..., None])[..., None] & (y[..., None] == np.arange(counts.shape[-1]))
             scores = [np.where(lost[..., None, :, :], mean, F) for mean, F in zip(means, scores)]
-            by_mean = (alone & ~some_lack[..., None])[..., None, :]
-            pairs = zip(means, scores)
-            found = [np.where(by_mean, _log_likelihood(mean, y), _log_likelihood(F, y)) for mean, F in pairs]
+            by_mean = (alone & ~some_lack[..., None])[..., None, :, None]
+            judged = [np.where(by_mean, mean, F) for mean, F in zip(means, scores)]
+        found = np.concatenate([_log_likelihood(F, y) for F in judged], axis=-2)
         # rows that decide the weights speak for all labels
         speaks_for = counts.sum(axis=-1) / c.sum(axis=-1)
-        votes = speaks_for[..., None, None] * c[..., None, :] * np.concatenate(found, axis=-2)
+        votes = speaks_for[..., None, None] * c[..., None, :] * found
         total = votes.sum(axis=-1) + np.concatenate([g.log_prior() for g in groups])
         own = _softmax(family.sharpness, total[..., None, :] - np.swapaxes(votes, -1, -2))
         ends = np.cumsum([F.shape[-3] for F in scores])[:-1]

@@ -57,8 +57,7 @@ class Labelled(NamedTuple):
 
         With `by_class`, the rows of each class are dealt to the blocks in turn.
         """
-        some = np.unique(np.linspace(0, self.X.shape[1] - 1, 8).astype(int))
-        order = rng.permutation(np.lexsort(self.X[:, some].T))
+        order = rng.permutation(np.lexsort(self.X[:, _some_columns(self.X)].T))
         block = np.empty(len(order), dtype=int)
         # classes begin at different blocks: the only labels of their classes would else all be left out at once
         parts = [order[self.y[order] == k] for k in np.unique(self.y)] if by_class else [order]
@@ -75,9 +74,7 @@ def _first_equal(X: np.ndarray, y: np.ndarray, use: np.ndarray) -> np.ndarray:
     first = np.arange(len(X))
     rows = np.flatnonzero(use)
     # a hash of a few columns tells most rows apart; those that it does not are compared whole
-    some = np.unique(np.linspace(0, X.shape[1] - 1, 8).astype(int))
-    bits = np.column_stack([X[np.ix_(rows, some)], y[rows]]).view(np.uint64)
-    keys = (bits * ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)).sum(axis=1)
+    keys = _mixed(np.column_stack([X[np.ix_(rows, _some_columns(X))], y[rows]]).view(np.uint64))
     _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
     at: dict[bytes, int] = {}
     for i in rows[size[group] > 1]:
@@ -87,12 +84,21 @@ def _first_equal(X: np.ndarray, y: np.ndarray, use: np.ndarray) -> np.ndarray:
 
 def row_hashes(X: np.ndarray) -> np.ndarray:
     """64 bits for each row of X (n, D), in single precision: those of equal rows are equal, of others hardly ever."""
-    powers = ODD ** np.arange(1, X.shape[1] + 1, dtype=np.uint64)
     found = np.empty(len(X), dtype=np.uint64)
     for start in range(0, len(X), BLOCK):
         rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float32) + np.float32(0.0)  # minus zero is zero
-        found[start : start + BLOCK] = (rows.view(np.uint32).astype(np.uint64) * powers).sum(axis=1)
+        found[start : start + BLOCK] = _mixed(rows.view(np.uint32).astype(np.uint64))
     return found
+
+
+def _some_columns(X: np.ndarray) -> np.ndarray:
+    """Numbers of a few columns, which tell most rows apart."""
+    return np.unique(np.linspace(0, X.shape[1] - 1, 8).astype(int))
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """A hash of the bits of each row, (n,)."""
+    return np.asarray((bits * ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)).sum(axis=1))
 
 
 class ClassShares(NamedTuple):

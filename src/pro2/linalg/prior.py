@@ -256,6 +256,12 @@ class SourcePrior:
         """A head of that space, (..., K, D) and (..., K), as the same head on raw embeddings."""
         return coef / self.scale, intercept - (coef * self.centre).sum(axis=-1)
 
+    def source_head(self, class_shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first head at its calibrated size for classes that are so common, on raw embeddings, (K, D) and (K,)."""
+        size = self.calibrated_size
+        coef, intercept = self.to_input(size * self.coef[0], size * self.intercept[0])
+        return coef, intercept + np.log(class_shares)
+
     def scores(self, Z: np.ndarray) -> np.ndarray:
         """Scores of the source heads at size one, (..., H, K)."""
         F = stacked(Z) @ stacked(self.coef).T + self.intercept.reshape(-1)
