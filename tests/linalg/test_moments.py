@@ -1,5 +1,8 @@
 """Laws of the source moments: one pass equals any way of cutting it up."""
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
 
@@ -41,17 +44,9 @@ def test_covariance_is_numpy_covariance(rows):
 def test_merging_equals_one_pass(rows, cuts):
     X, y = rows
     parts = [Moments.from_arrays(a, b) for a, b in zip(np.split(X, cuts), np.split(y, cuts))]
-    merged = parts[0]
-    for p in parts[1:]:
-        merged = merged + p
-    assert close(merged, Moments.from_arrays(X, y))
-
-
-def test_merge_is_commutative_and_takes_new_classes(rows):
-    X, y = rows
-    a, b = Moments.from_arrays(X[y < 2], y[y < 2]), Moments.from_arrays(X[y == 2], y[y == 2])
-    assert close(a + b, b + a)
-    assert close(a + b, Moments.from_arrays(X, y))
+    whole = Moments.from_arrays(X, y)
+    assert close(reduce(add, parts), whole)
+    assert close(reduce(add, parts[::-1]), whole)
 
 
 def test_weights_are_repetitions(rows, rng):
@@ -74,22 +69,6 @@ def test_blocks_do_not_change_the_result(rows, monkeypatch):
     assert close(Moments.from_arrays(X, y), whole)
 
 
-def test_a_large_offset_costs_no_accuracy(rows):
-    X, y = rows[0] / np.logspace(-3, 3, 7), rows[1]
-    shifted = Moments.from_arrays(X + 1e6, y)
-    # the rows themselves lose 1e6 * eps to the shift; the scatter may lose that and no more
-    np.testing.assert_allclose(shifted.scatter, Moments.from_arrays(X, y).scatter, rtol=1e-7, atol=1e-6)
-
-
-def test_float32_products_stay_close_to_float64(rows):
-    X, y = rows[0] / np.logspace(-3, 3, 7), rows[1]
-    single, double = Moments.from_arrays(X.astype(np.float32), y), Moments.from_arrays(X, y)
-    assert single.scatter.dtype == np.float64
-    assert np.abs(single.scatter - double.scatter).max() < 1e-5 * np.abs(double.scatter).max()
-    half = Moments.from_arrays(X.astype(np.float16), y)
-    assert np.isfinite(half.scatter).all()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backends_agree(rows, backend):
     X, y = rows
@@ -97,11 +76,6 @@ def test_backends_agree(rows, backend):
     reference = Moments.from_arrays(X, y)
     np.testing.assert_allclose(to_numpy(m.covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(to_numpy((m + m).covariance()), reference.covariance(), rtol=1e-10, atol=1e-9)
-
-
-def test_string_labels_keep_their_names(rows):
-    m = Moments.from_arrays(rows[0], np.array(["cat", "ant", "bee"])[rows[1]])
-    assert m.classes == ("ant", "bee", "cat")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +103,7 @@ def test_few_rows_are_a_factor_and_many_a_matrix(weighted):
     whole = Moments.from_arrays(X, y, w if weighted else None)
     assert few[0].factor.shape == (5, 12)
     assert whole.factor is None
-    total = few[0]
-    for part in few[1:]:
-        total = total + part
+    total = reduce(add, few)
     assert total.factor is None
     np.testing.assert_allclose(total.covariance(), whole.covariance(), atol=1e-10)
     one = few[0].scaled(np.linspace(1.0, 2.0, 12))

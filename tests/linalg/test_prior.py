@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import log_softmax
 
 from pro2.linalg.covariance import DenseCovariance, LowRankCovariance
 from pro2.linalg.moments import Moments
@@ -107,22 +108,6 @@ def test_the_source_head_has_the_stated_margin(K):
 
 
 @pytest.mark.parametrize("K", [2, 3])
-def test_the_calibrated_size_is_the_most_likely_one_on_a_gaussian_source(K):
-    rng = np.random.default_rng(0)
-    y = np.arange(60000) % K
-    X = rng.normal(size=(60000, 6)) + rng.normal(size=(K, 6))[y]
-    prior = prior_of(X, y, family=replace(FAMILY, ridge=1e-6))
-    F = prior.scores(prior.rows(X))[:, 0]
-
-    def loss(size):
-        G = size * F
-        return np.mean(np.log(np.exp(G - G.max(1, keepdims=True)).sum(1)) + G.max(1) - G[np.arange(len(y)), y])
-
-    best = prior.calibrated_size
-    assert loss(best) < min(loss(0.8 * best), loss(1.25 * best))
-
-
-@pytest.mark.parametrize("K", [2, 3])
 def test_the_second_head_has_a_tenth_of_the_ridge(K):
     """As far as the Krylov sequence reaches: here, all directions."""
     X, y = rows(K, D=9)
@@ -143,12 +128,6 @@ def test_more_classes_keep_the_head_and_give_new_ones_none():
 
 
 class TestShrinkage:
-    def test_a_target_like_the_source_keeps_all_features(self):
-        X, y = rows(N=900)
-        prior = prior_of(X, y)
-        same = prior.shrunk(X, np.ones(len(X)))
-        np.testing.assert_allclose(same.scale, prior.scale)
-
     def test_a_feature_that_varies_more_is_brought_to_what_is_allowed(self):
         X, y = rows(N=900)
         prior = prior_of(X, y)
@@ -204,16 +183,18 @@ def test_constants_that_make_no_prior_are_an_error(change, found):
         PriorFamily(**change)
 
 
-@pytest.mark.parametrize(("n", "dim"), [(40, 200), (150, 200), (1000, 200)])
-def test_the_source_head_is_calibrated_on_rows_it_was_not_fitted_to(n: int, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "dim", "step", "K"),
+    [(40, 200, 2.0, 2), (150, 200, 2.0, 2), (1000, 200, 2.0, 3), (60000, 6, 1.1, 2), (60000, 6, 1.1, 3)],
+)
+def test_the_source_head_is_calibrated_on_rows_it_was_not_fitted_to(n: int, dim: int, step: float, K: int) -> None:
     """With fewer rows than features, rows of the source lie where the head wants them, and new rows do not."""
     rng = np.random.default_rng(n)
-    step = rng.normal(size=dim) * 0.15
-    y = np.arange(n + 4000) % 2
-    X = rng.normal(size=(n + 4000, dim)) + np.outer(y, step)
+    y = np.arange(n + 4000) % K
+    X = rng.normal(size=(n + 4000, dim)) + (0.15 if dim > 6 else 1.0) * rng.normal(size=(K, dim))[y]
     prior = prior_of(X[:n], y[:n])
     scores = prior.scores(prior.rows(X[n:]))[:, 0]
-    sizes = prior.calibrated_size * 2.0 ** np.arange(-4, 5)
-    losses = [np.logaddexp(0, -size * (2 * y[n:] - 1) * (scores[:, 1] - scores[:, 0])).mean() for size in sizes]
+    sizes = prior.calibrated_size * step ** np.arange(-4, 5)
+    losses = [-np.mean(log_softmax(size * scores, axis=1)[np.arange(4000), y[n:]]) for size in sizes]
     assert abs(int(np.argmin(losses)) - 4) <= 1
-    assert losses[4] < np.log(2.0)
+    assert losses[4] < np.log(K)
