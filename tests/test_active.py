@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import pro2.active
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
-from pro2.active import NOISE, _covariance, _greedy
+from pro2.active import NOISE, Candidates, _covariance, _greedy
 from pro2.estimators import LinearClassifier
 
 
@@ -232,3 +233,48 @@ def test_the_covariance_of_scores_is_the_mean_over_the_family():
             expected.append(A @ A.T / prior.penalties(name).min())
     found = _covariance(priors, X[:20])
     np.testing.assert_allclose(found, np.mean(expected, axis=0), atol=1e-6 * np.abs(expected).max())
+
+
+def test_blocks_in_any_order_and_on_several_machines_are_the_whole_pool(problem, monkeypatch):
+    model, X, y = problem
+    adapted = model.adapt(X[:6], y[:6])
+    for limit in (30, 2048):  # more rows than that, and fewer
+        monkeypatch.setattr(pro2.active, "ROWS", limit)
+        monkeypatch.setattr(pro2.active, "BATCH", 8)
+        free = np.delete(np.arange(len(X)), [3, 50])
+        start = Candidates(20, random_state=7)
+        whole = copy.deepcopy(start).add(X[free], free)
+        parts = [copy.deepcopy(start) for _ in range(2)]
+        for block in np.array_split(free[::-1], 6):
+            parts[int(block[0] > 40)].add(X[block], block)
+        repeated = copy.deepcopy(start).merge(parts[0]).merge(parts[1]).merge(parts[0])
+        np.testing.assert_array_equal(repeated.rows, start.among(free))
+        np.testing.assert_array_equal(repeated.X, X[repeated.rows])
+        rows = repeated.suggest(model, adapted, X[[3, 50]])
+        np.testing.assert_array_equal(rows, whole.suggest(model, adapted, X[[3, 50]]))
+        assert set(rows.tolist()) <= set(free.tolist())
+        expected = suggest_labels(model, X, 20, adapted, random_state=7)
+        np.testing.assert_array_equal(Candidates(20, 7).add(X, np.arange(len(X))).suggest(model, adapted), expected)
+
+
+def test_candidates_are_a_random_sample():
+    chosen = np.stack([Candidates(4, seed).among(np.arange(10_000)) for seed in range(40)])
+    assert chosen.shape == (40, 2048)
+    assert len(np.unique(chosen)) > 9990
+    # mean of a uniform sample without replacement: 4999.5 with a standard error of 57
+    assert np.abs(chosen.mean(axis=1) - 4999.5).max() < 4 * 57
+    counts = np.bincount(chosen.ravel(), minlength=10_000)
+    assert counts.var() == pytest.approx(40 * 0.2048 * 0.7952, rel=0.1)
+
+
+def test_candidates_of_other_choices_do_not_mix(problem):
+    model, X, _ = problem
+    rows = np.arange(len(X))
+    with pytest.raises(ValueError, match="another n or random_state"):
+        Candidates(4, 0).merge(Candidates(4, 1))
+    with pytest.raises(ValueError, match="rows has 3 numbers"):
+        Candidates(4).add(X, rows[:3])
+    with pytest.raises(ValueError, match="earlier blocks"):
+        Candidates(4).add(X, rows).add(X[:, :3], rows)
+    with pytest.raises(ValueError, match="X_pool cannot be used"):
+        Candidates(4).suggest(model)

@@ -50,7 +50,8 @@ def suggest_labels(
     ids : array (N,), optional
         Names of the rows: what is returned instead of row numbers.
     random_state : int, Generator or None
-        Which rows stand for a pool of more than 2048, or for more than 1024 labelled rows; fewer need no chance.
+        Which rows stand for a pool of more than 2048, or for more than 1024 labelled rows; fewer need no chance. See
+        `pro2.active.Candidates`, also for pools larger than memory.
     X_labeled : array (M, D), optional
         Rows labelled so far. Give them in later rounds: new rows then differ from them as well as from each other.
         Without them, rows of the pool stand in for as many labelled rows as `adapted.report_` counts.
@@ -71,25 +72,103 @@ def suggest_labels(
     (4,)
     """
     X, names = _checked(model, X_pool, n, adapted, ids)
-    known, standing_in = np.empty((0, X.shape[1]), X.dtype), 0
-    if X_labeled is not None:
-        known = to_numpy(check_X(model, X_labeled, reset=False, name="X_labeled"))
-    elif hasattr(adapted, "report_"):
-        standing_in = min(BATCH, adapted.report_.n_labels)
-    priors = model.priors_
-    with naming("random_state"):
-        rng = np.random.default_rng(random_state)
-    left, taken = np.arange(len(X)), np.empty(0, dtype=np.intp)
-    while len(taken) < n:
-        at = _some(left, ROWS, rng)
-        weight = _indecision(adapted, X[at])
-        known = known[_some(np.arange(len(known)), LABELED, rng)]
-        rows = np.concatenate([X[at], known])
-        K = _covariance(priors, unit_rows(rows) if model.unit_rows_ else rows)
-        new = at[_greedy(K, weight, min(BATCH, n - len(taken), len(at)), standing_in)]
-        taken, known = np.concatenate([taken, new]), np.concatenate([known, X[new]])
-        left = np.setdiff1d(left, new)
+    candidates = Candidates(n, random_state).add(X, np.arange(len(X)))
+    taken = candidates._choose(model, candidates.X, adapted, X_labeled)
     return taken if names is None else names[taken]
+
+
+class Candidates:
+    """The rows that `suggest_labels` chooses from, collected from blocks of a pool of any size in bounded memory.
+
+    Every row has a random key, a hash of its number and `random_state`, and those with the smallest keys stay: 2048 for
+    up to 512 suggestions, 512 more for each further 512. Neither the order of blocks nor how they are cut matters, and
+    a row that comes twice counts once. Blocks can be reduced on several machines by copies of one object, then merged.
+
+    Examples
+    --------
+    >>> from pro2 import ProjectAndProbe
+    >>> X = np.random.default_rng(0).normal(size=(5000, 4))
+    >>> model = ProjectAndProbe().fit(X[:200], X[:200, 0] > 0)
+    >>> candidates = Candidates(n=4, random_state=0)
+    >>> for first in range(0, 5000, 1000):
+    ...     rows = np.arange(first, first + 1000)
+    ...     _ = candidates.add(X[rows], rows)
+    >>> bool((candidates.suggest(model) == suggest_labels(model, X, 4, random_state=0)).all())
+    True
+    """
+
+    def __init__(self, n: int, random_state: Any = None) -> None:
+        with naming("random_state"):
+            self._seed = int(np.random.default_rng(random_state).integers(1 << 63))
+        self.n, self._limit = n, ROWS + (n - 1) // BATCH * BATCH
+        self.X: np.ndarray | None = None
+        self.rows = np.empty(0, dtype=np.int64)
+
+    def among(self, rows: Any) -> np.ndarray:
+        """Those of these row numbers that would stay, ascending: where rows can be read by number, read no others."""
+        return _least(np.unique(np.asarray(rows, dtype=np.int64)), self._limit, self._seed)
+
+    def add(self, X: Any, rows: Any) -> Candidates:
+        """Rows X (m, D) of the pool with their numbers (m,); leave out rows that are labelled already."""
+        rows = np.asarray(rows, dtype=np.int64)
+        if len(rows) != len(X):
+            raise ValueError(f"rows has {len(rows)} numbers for {len(X)} rows of X: give one for each.")
+        if self.X is not None and X.shape[1] != self.X.shape[1]:
+            raise ValueError(f"X has {X.shape[1]} features, earlier blocks {self.X.shape[1]}: give one kind of rows.")
+        full = len(self.rows) == self._limit
+        new = _keys(rows, self._seed) < (_keys(self.rows, self._seed).max() if full else np.inf)
+        X, rows = to_numpy(X[new]), rows[new]
+        if self.X is not None:
+            X, rows = np.concatenate([self.X, X]), np.concatenate([self.rows, rows])
+        numbers, first = np.unique(rows, return_index=True)
+        kept = first[np.searchsorted(numbers, self.among(numbers))]
+        self.X, self.rows = X[kept], rows[kept]
+        return self
+
+    def merge(self, other: Candidates) -> Candidates:
+        """With the candidates of other blocks."""
+        if (other.n, other._seed) != (self.n, self._seed):
+            raise ValueError("candidates of another n or random_state: copy one object to all workers.")
+        return self if other.X is None else self.add(other.X, other.rows)
+
+    def suggest(self, model: Any, adapted: Any = None, X_labeled: Any = None) -> np.ndarray:
+        """What `suggest_labels` returns for the whole pool, as row numbers."""
+        X, _ = _checked(model, np.empty((0, 0)) if self.X is None else self.X, self.n, adapted, None)
+        return self._choose(model, X, adapted, X_labeled)
+
+    def _choose(self, model: Any, X: Any, adapted: Any, X_labeled: Any) -> np.ndarray:
+        """Batches of rows, each among those with the smallest keys that are left; all but X_labeled is checked."""
+        known, standing_in = np.empty((0, X.shape[1]), X.dtype), 0
+        if X_labeled is not None:
+            known = to_numpy(check_X(model, X_labeled, reset=False, name="X_labeled"))
+        elif hasattr(adapted, "report_"):
+            standing_in = min(BATCH, adapted.report_.n_labels)
+        priors = model.priors_
+        left, taken = self.rows, np.empty(0, dtype=np.int64)
+        while len(taken) < self.n:
+            rows = _least(left, ROWS, self._seed)
+            pool = X[np.searchsorted(self.rows, rows)]
+            weight = _indecision(adapted, pool)
+            known = known[_least(np.arange(len(known)), LABELED, self._seed)]
+            both = np.concatenate([pool, known])
+            K = _covariance(priors, unit_rows(both) if model.unit_rows_ else both)
+            new = _greedy(K, weight, min(BATCH, self.n - len(taken), len(rows)), standing_in)
+            taken, known = np.concatenate([taken, rows[new]]), np.concatenate([known, pool[new]])
+            left = np.setdiff1d(left, taken)
+        return taken
+
+
+def _keys(rows: np.ndarray, seed: int) -> np.ndarray:
+    """The numbers at those places of the random sequence SplitMix64 (Steele, Lea & Flood 2014)."""
+    key = np.uint64(seed) + rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(key ^ (key >> np.uint64(31)))
+
+
+def _least(rows: np.ndarray, limit: int, seed: int) -> np.ndarray:
+    """At most so many of these row numbers, those with the smallest keys, in their order here."""
+    return rows if len(rows) <= limit else rows[np.sort(np.argpartition(_keys(rows, seed), limit)[:limit])]
 
 
 def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -114,10 +193,6 @@ def _checked(model: Any, X_pool: Any, n: Any, adapted: Any, ids: Any) -> tuple[n
     if names is not None and names.shape != (len(X),):
         raise ValueError(f"ids has shape {names.shape}, X_pool has {len(X)} rows: one id per row is needed.")
     return X, names
-
-
-def _some(rows: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
-    return rows if len(rows) <= limit else np.sort(rng.choice(rows, limit, replace=False))
 
 
 def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
