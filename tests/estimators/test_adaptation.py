@@ -37,24 +37,8 @@ def balanced(y, n):
     return np.concatenate([np.flatnonzero(y == k)[:n] for k in np.unique(y)])
 
 
-@pytest.mark.parametrize("case", ["binary", "three"])
-def test_adapted_is_one_affine_map(case, request):
-    model, X, y = request.getfixturevalue(case)
-    adapted = model.adapt(X[:24], y[:24])
-    logits = X @ adapted.coef_.T + adapted.intercept_
-    expected = logits[:, 0] if len(adapted.classes_) == 2 else logits
-    np.testing.assert_allclose(adapted.decision_function(X), expected, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("n_classes", "sampling"),
-    [
-        (2, "by_class"),
-        (3, "by_class"),
-        (2, "auto"),
-        (3, "auto"),
-    ],
-)
+@pytest.mark.parametrize("sampling", ["by_class", "auto"])
+@pytest.mark.parametrize("n_classes", [2, 3])
 def test_adapting_to_the_source_itself_keeps_its_accuracy(n_classes, sampling):
     X, y = make_data(n_classes, N=2600)
     model = ProjectAndProbe(label_sampling=sampling).fit(X[:600], y[:600])
@@ -140,17 +124,17 @@ def test_one_class_of_labels_and_missing_classes_stay_defined(three):
     assert P[:, 1:].max() > 0
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.integers(2, 4), st.integers(2, 24), st.integers(1, 40), st.integers(0, 999))
-def test_names_order_units_and_precision_change_nothing(K, D, M, seed):
+@settings(max_examples=16, deadline=None)
+@given(st.sampled_from([24, 120]), st.integers(2, 4), st.integers(2, 60), st.integers(1, 40), st.integers(0, 999))
+def test_names_order_units_and_precision_change_nothing(N, K, D, M, seed):
     """Nor does a rotation, with one scale for all features and none shrunk by itself."""
     rng = np.random.default_rng(seed)
-    y = np.concatenate([np.arange(120) % K, rng.integers(0, K, M)])
-    X = rng.normal(size=(120 + M, D)) * np.linspace(0.5, 2.0, D) + rng.normal(size=(K, D))[y]
+    y = np.concatenate([np.arange(N) % K, rng.integers(0, K, M)])
+    X = rng.normal(size=(N + M, D)) * np.linspace(0.5, 2.0, D) + rng.normal(size=(K, D))[y]
     family, turn = PriorFamily(tolerance=1e9), np.linalg.qr(rng.normal(size=(D, D)))[0]
-    names, order, few = rng.permutation(K), rng.permutation(120), rng.permutation(M) + 120
+    names, order, few = rng.permutation(K), rng.permutation(N), rng.permutation(M) + N
 
-    def scores(rows, labels, source=slice(0, 120), target=slice(120, None)):
+    def scores(rows, labels, source=slice(0, N), target=slice(N, None)):
         model = ProjectAndProbe(scale="global", priors=family).fit(rows[source], labels[source])
         return np.log(model.adapt(rows[target], labels[target]).predict_proba(rows))
 
@@ -166,37 +150,23 @@ class TestWeights:
     """Importances: repetition, absence, and continuity."""
 
     @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}, {"l2": "loo", "n_features": "loo"}])
-    def test_a_weight_is_a_repetition_also_in_parts(self, options):
+    @pytest.mark.parametrize("case", ["both classes", "one class", "one class and validation rows"])
+    def test_a_weight_is_a_repetition_also_in_parts_and_zero_is_absence(self, options, case):
         source, t = make_data()
-        X, y = source[600:], t[600:]
+        rows = 600 + (np.arange(10) if case == "both classes" else np.flatnonzero(t[600:] == 1)[:10])
+        val = {"X_val": source[700:], "y_val": t[700:]} if "validation" in case else {}
         model = ProjectAndProbe(**options).fit(source[:600], t[:600])
-        once = model.adapt(X[:10], y[:10], sample_weight=np.r_[2.0, np.ones(9)])
-        twice = model.adapt(np.vstack([X[:1], X[:10]]), np.r_[y[:1], y[:10]])
-        parts = model.adapt(np.vstack([X[:1], X[:10]]), np.r_[y[:1], y[:10]], np.r_[1.75, 0.25, np.ones(9)])
-        for other in (twice, parts):
+
+        def adapted(at, weight=None):
+            return model.adapt(source[rows[at]], t[rows[at]], weight, **val)
+
+        once = adapted(np.arange(8), np.r_[2.0, np.ones(7)])
+        twice = adapted(np.r_[0, np.arange(8)])
+        parts = adapted(np.r_[0, np.arange(8)], np.r_[1.75, 0.25, np.ones(7)])
+        absent = adapted(np.arange(10), np.r_[2.0, np.ones(7), 0.0, 0.0])
+        for other in (twice, parts, absent):
             np.testing.assert_allclose(other.coef_, once.coef_, atol=1e-7)
             np.testing.assert_allclose(other.intercept_, once.intercept_, atol=1e-7)
-
-    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}, {"l2": "loo", "n_features": "loo"}])
-    @pytest.mark.parametrize("validation", [False, True])
-    def test_a_weight_is_a_repetition_where_a_class_is_missing_too(self, options, validation):
-        source, t = make_data()
-        val = {"X_val": source[700:], "y_val": t[700:]} if validation else {}
-        model = ProjectAndProbe(**options).fit(source[:600], t[:600])
-        rows = 600 + np.flatnonzero(t[600:] == 1)[[0, 1, 2, 2, 2]]
-        once = model.adapt(source[rows[:3]], t[rows[:3]], sample_weight=[1.0, 1.0, 3.0], **val)
-        often = model.adapt(source[rows], t[rows], **val)
-        np.testing.assert_allclose(often.predict_proba(source), once.predict_proba(source), atol=1e-7)
-
-    @pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}])
-    def test_rows_of_weight_zero_are_absent(self, options):
-        source, t = make_data()
-        X, y = source[600:616], t[600:616]
-        model = ProjectAndProbe(**options).fit(source[:600], t[:600])
-        some = np.r_[np.ones(4), np.zeros(12)]
-        absent, short = model.adapt(X, y, some), model.adapt(X[:4], y[:4])
-        np.testing.assert_allclose(absent.coef_, short.coef_, atol=1e-9)
-        assert absent.report_.n_labels == 4
 
     def test_small_weights_keep_the_choice_of_the_papers_probe(self):
         """Sixteen rows of weight 1/16 once chose by a leave-one-out loss of 216,411."""
@@ -223,23 +193,6 @@ class TestWeights:
         keep = np.arange(4096) % 4 != 0
         weighted, short = ProjectAndProbe().fit(X, y, sample_weight=keep), ProjectAndProbe().fit(X[keep], y[keep])
         np.testing.assert_allclose(weighted.coef_, short.coef_, atol=1e-8)
-
-    def test_classes_of_weight_zero_are_absent_too(self):
-        X, y = make_data()
-        three = np.where(np.arange(len(y)) % 3 == 0, 2, y)
-        some = ProjectAndProbe().fit(X + 1e3, three, sample_weight=three != 2)
-        assert some.classes_.tolist() == [0, 1]
-        short = ProjectAndProbe().fit(X[three != 2] + 1e3, three[three != 2])
-        np.testing.assert_allclose(
-            some.adapt(X[:8] + 1e3, y[:8]).coef_, short.adapt(X[:8] + 1e3, y[:8]).coef_, atol=1e-8
-        )
-
-    def test_fractional_weights_of_a_large_source_are_parts_of_rows(self):
-        X, y = make_data(N=20_000)
-        w = np.random.default_rng(0).uniform(0.1, 3.0, len(y))
-        whole = ProjectAndProbe().fit(X, y, sample_weight=w)
-        parts = ProjectAndProbe().fit(np.vstack([X, X]), np.r_[y, y], sample_weight=np.r_[0.3 * w, 0.7 * w])
-        np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-8)
 
 
 class TestLabelSampling:

@@ -78,13 +78,6 @@ def test_string_ids_and_labels(rng):
     assert (bank.predict(flat[:16], "oslo") == labels[:16]).mean() > 0.7
 
 
-def test_targets_that_lack_a_class_still_have_a_head(rng):
-    model, X, y = problem(rng, T=3, M=10)
-    y[1] = 0
-    bank = ProbeBank(model).fit(X, y)
-    np.testing.assert_allclose(bank.coef_[1], model.adapt(X[1], y[1]).coef_, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -146,26 +139,6 @@ def test_clone_keeps_a_fitted_model(rng):
     copy = clone(ProbeBank(model).fit(X, y))
     assert not hasattr(copy, "coef_")
     assert copy.model is model
-
-
-@pytest.mark.parametrize("K", [2, 3])
-@pytest.mark.parametrize("layout", ["cube", "list", "flat"])
-def test_tensors_stay_tensors(rng, K, layout):
-    torch = pytest.importorskip("torch")
-    model, X, y = problem(rng, T=4, K=K)
-    expected = ProbeBank(model).fit(X, y)
-    Xt, yt = torch.from_numpy(X), torch.from_numpy(y)
-    if layout == "cube":
-        bank = ProbeBank(model).fit(Xt, yt)
-    elif layout == "list":
-        bank = ProbeBank(model).fit(list(Xt), list(yt))
-    else:
-        bank = ProbeBank(model).fit(Xt.reshape(32, -1), yt.reshape(-1), torch.arange(4).repeat_interleave(8))
-    assert isinstance(bank.coef_, torch.Tensor)
-    np.testing.assert_allclose(bank.coef_.numpy(), expected.coef_, atol=1e-6)
-    P = bank.predict_proba(Xt[2], 2)
-    assert isinstance(P, torch.Tensor)
-    np.testing.assert_allclose(P.numpy(), expected.predict_proba(X[2], 2), atol=1e-6)
 
 
 def test_one_library_fits_and_another_asks(rng, tmp_path):

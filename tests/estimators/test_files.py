@@ -114,13 +114,6 @@ def test_a_loaded_model_adapts_like_the_original(tmp_path: Path, solver: str, sc
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
 
 
-def test_loaded_moments_still_merge(tmp_path: Path) -> None:
-    X, y = rows()
-    half = Projection().fit(X[:30], y[:30])
-    whole = pro2.load(half.save(tmp_path / "m")).partial_fit(X[30:], y[30:])
-    np.testing.assert_allclose(whole.components_, Projection().fit(X, y).components_, atol=1e-9)
-
-
 def test_equal_models_give_equal_bytes_and_safetensors_reads_them(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
@@ -223,12 +216,6 @@ def test_golden_files_load_for_ever(name: str) -> None:
 def test_files_of_version_1_ask_to_be_made_again(name: str) -> None:
     with pytest.raises(ValueError, match=r"format version 1, written by pro2 .* reads 3: fit it again"):
         pro2.load(GOLDEN / f"{name}-v1.safetensors")
-
-
-def test_a_model_keeps_its_constants(tmp_path: Path) -> None:
-    family = pro2.PriorFamily(mean_sizes=(0.0, 1.0), tolerance=float("inf"))
-    model = ProjectAndProbe(priors=family).fit(*rows())
-    assert pro2.load(model.save(tmp_path / "m")).priors == family
 
 
 @pytest.mark.parametrize("kind", ["ProjectAndProbe", "Projection", "Probe"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.estimators.files import KEY, _digest, is_model_file, pack, to_bytes, unpack
+from pro2.estimators.files import KEY, _digest, is_model_file, pack, unpack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -165,25 +165,15 @@ def entry(shape: Any, offsets: Any, dtype: Any = "F64") -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
+# The library that reads headers is not ours: what would fill the memory, and what it does not look at.
 BAD_HEADERS = {
     "nested": b"[" * 100_000,
-    "list": [],
     "huge tensor": {"x": entry([2**40, 2**40], [0, 2**83])},
     "huge empty": {"x": entry([2**62, 0], [0, 0])},
-    "negative": {"x": entry([-1, -1], [0, 8])},
     "beyond": {"x": entry([4], [0, 32])},
-    "backwards": {"x": entry([1], [8, 0])},
     "overlap": {"x": entry([1], [0, 8]), "y": entry([1], [0, 8])},
-    "gap": {"x": entry([0], [8, 8])},
     "hidden rest": {},
-    "text shape": {"x": entry("1", [0, 8])},
-    "float shape": {"x": entry([1.0], [0, 8])},
-    "true shape": {"x": entry([True], [0, 8])},
-    "many axes": {"x": entry([1] * 70, [0, 8])},
     "type": {"x": entry([1], [0, 8], "BF16")},
-    "type list": {"x": entry([1], [0, 8], [])},
-    "entry": {"x": 5},
-    "offsets": {"x": entry([1], 8)},
     "metadata": {"__metadata__": {KEY: 5}, "x": entry([1], [0, 8])},
     "twice": b'{"x": 1, "x": 2}',
     "long number": b'{"x": ' + b"9" * 10_000 + b"}",
@@ -224,27 +214,3 @@ def test_a_sparse_giant_is_refused_without_reading_it(tmp_path: Path) -> None:
         file.truncate(path.stat().st_size + size)
     with pytest.raises(ValueError, match=r"1,099,511,\d+,\d+ bytes, more than the limit"):
         pro2.load(path)
-
-
-def outcome(path: Path, data: bytes) -> bytes | None:
-    """What a loaded file is saved as, or None for the one kind of error that is allowed."""
-    path.write_bytes(data)
-    try:
-        return to_bytes(pro2.load(path))
-    except ValueError as error:
-        if str(path) not in str(error):
-            raise AssertionError("the message does not name the file") from error
-        return None
-
-
-def test_truncations_and_flipped_bytes_are_noticed_or_harmless(tmp_path: Path) -> None:
-    path = copied(tmp_path, "adapted-names")
-    intact, rng = path.read_bytes(), np.random.default_rng(0)
-    expected = outcome(path, intact)
-    assert expected is not None
-    assert all(outcome(path, data) is None for data in (intact[:length] for length in range(0, len(intact), 11)))
-    assert outcome(path, intact + b"\0") is None
-    for at in range(0, len(intact), 13):
-        data = bytearray(intact)
-        data[at] ^= int(rng.integers(1, 256))
-        assert outcome(path, bytes(data)) in (None, expected)  # only white space of the header says nothing

@@ -138,19 +138,6 @@ class TestLibraries:
         np.testing.assert_array_equal(model.predict(few[0]), model.predict(X[:24]))
         assert adapted.report_.n_labels == 24
 
-    def test_other_steps_too(self, rows, torch):
-        Xs, ys, X, _ = rows
-        T = torch.from_numpy(X)
-        np.testing.assert_allclose(
-            np.asarray(Projection(3).fit(Xs, ys).transform(T)), Projection(3).fit(Xs, ys).transform(X)
-        )
-        probe = Probe(l2=0.1).fit(Xs, ys)
-        np.testing.assert_allclose(np.asarray(probe.predict_proba(T)), probe.predict_proba(X))
-        chosen = [Probe().fit(few, rows[3][:24], X_val=X[24:], y_val=rows[3][24:]) for few in (X[:24], T[:24])]
-        np.testing.assert_allclose(np.asarray(chosen[1].coef_), chosen[0].coef_, atol=1e-9)
-        model = ProjectAndProbe().fit(Xs, ys)
-        np.testing.assert_allclose(model.adapt_unlabeled(T).coef_, model.adapt_unlabeled(X).coef_)
-
     @pytest.mark.parametrize("few", ["float32", "float64"])
     @pytest.mark.parametrize("val", ["float16", "float32", "float64"])
     def test_validation_rows_may_be_of_another_precision(self, rows, torch, few, val):

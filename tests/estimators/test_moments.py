@@ -11,8 +11,6 @@ import pytest
 import pro2
 from pro2 import SourceMoments
 from pro2.estimators.files import describe, from_bytes
-from pro2.linalg.basis import krylov_basis
-from pro2.tables.embeddings import EmbeddingTable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -34,20 +32,18 @@ def _same(a: SourceMoments, b: SourceMoments, rtol=1e-10):
     )
 
 
-def _chunks(X, y, sizes=(1, 200, 2, 397)):
-    edges = np.cumsum((0, *sizes))
-    return [(X[a:b], y[a:b]) for a, b in pairwise(edges)]
-
-
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["cat", "dog", "owl"]])
 def test_saved_moments_come_back_to_the_bit(tmp_path, labels):
     X, y = _source()
     moments = SourceMoments.from_arrays(X, np.asarray(labels)[y])
-    loaded = SourceMoments.load(moments.save(tmp_path / "site.safetensors"))
+    path = moments.save(tmp_path / "site.safetensors", provenance={"site": "north"})
+    loaded = SourceMoments.load(path)
+    assert describe(path)["provenance"] == {"site": "north"}
     assert loaded.classes == tuple(labels)
     for name in ("weight", "mean", "scatter"):
         assert np.array_equal(getattr(loaded, name), getattr(moments, name))
-    assert not list(tmp_path.glob("*.part"))
+    with pytest.raises(FileExistsError, match="exists"):
+        moments.save(path)
 
 
 @pytest.mark.parametrize("first", ["array", "tensor"])
@@ -61,34 +57,12 @@ def test_arrays_and_tensors_add_up(first):
     _same(a + b, SourceMoments.from_arrays(X, y))
 
 
-def test_federated_sites_give_the_basis_of_one_pass(tmp_path):
-    X, y = _source(K=2)
-    for i, (part, labels) in enumerate(_chunks(X, y)):
-        SourceMoments.from_arrays(part, labels, classes=[0, 1]).save(tmp_path / f"{i}.safetensors")
-    sites = [SourceMoments.load(p) for p in sorted(tmp_path.glob("*.safetensors"))]
-    whole = SourceMoments.from_arrays(X, y)
-    _same(sites[3] + sites[0] + (sites[2] + sites[1]), whole)
-    scale = np.sqrt(np.diag(whole.covariance()))
-    a, b = (krylov_basis(m.scaled(scale), 4, 1.0).components for m in (sum(sites[1:], sites[0]), whole))
-    np.testing.assert_allclose(a, b, atol=1e-8)
-
-
-def test_no_batches_are_named():
-    with pytest.raises(ValueError, match="batches is empty"):
-        SourceMoments.from_batches([])
-
-
 def test_batches_equal_one_pass_whatever_their_sizes_and_classes():
     X, y = _source()
-    _same(SourceMoments.from_batches(_chunks(X, y)), SourceMoments.from_arrays(X, y))
-
-
-def test_memory_mapped_table_streams(tmp_path):
-    X, y = _source(dtype=np.float32)
-    table = EmbeddingTable.open(EmbeddingTable(X, None, {"y": y}).save(tmp_path / "source.arrow"))
-    labels = table.column("y")
-    batches = ((rows, labels[part]) for rows, part in table.iter_batches(128))
-    _same(SourceMoments.from_batches(batches), SourceMoments.from_arrays(X.astype(np.float64), y), rtol=1e-5)
+    edges = pairwise([0, 1, 201, 203, 600])
+    _same(SourceMoments.from_batches((X[a:b], y[a:b]) for a, b in edges), SourceMoments.from_arrays(X, y))
+    with pytest.raises(ValueError, match="batches is empty"):
+        SourceMoments.from_batches([])
 
 
 def test_a_shift_far_from_the_data_costs_no_digits():
@@ -110,21 +84,6 @@ def test_float32_products_have_the_stated_error():
 def test_other_bytes_are_refused_with_a_reason(message):
     with pytest.raises(ValueError, match=r"^site-a is "):
         from_bytes(message, "site-a")
-
-
-def test_moments_files_are_as_safe_as_model_files(tmp_path):
-    """The digest finds every flipped byte that matters, and an existing file is kept."""
-    moments = SourceMoments.from_arrays(*_source(60, 3, 2))
-    path = moments.save(tmp_path / "site.safetensors", provenance={"site": "north"})
-    assert describe(path)["provenance"] == {"site": "north"}
-    with pytest.raises(FileExistsError, match="exists"):
-        moments.save(path)
-    intact = path.read_bytes()
-    for at in range(0, len(intact), 7):
-        path.write_bytes(intact[:at] + bytes([intact[at] ^ 1]) + intact[at + 1 :])
-        with pytest.raises(ValueError, match=r"site\.safetensors"):
-            SourceMoments.load(path)
-    _same(SourceMoments.load(moments.save(path, force=True)), moments, rtol=0)
 
 
 def test_golden_files_load_for_ever():

@@ -96,14 +96,6 @@ def test_a_source_that_ranks_no_direction_has_a_report():
     assert [each.effective_features for each in adapted.report_.reports.values()] == [0.0] * 4
 
 
-def test_labels_may_be_followed_tensors():
-    torch = pytest.importorskip("torch")
-    X, Y = rows(60, 0)
-    followed = torch.tensor(Y, dtype=torch.float64, requires_grad=True)
-    fitted = MultiLabelProjectAndProbe().fit(torch.tensor(X, requires_grad=True), followed)
-    np.testing.assert_array_equal(fitted.shares_, Y.mean(axis=0))
-
-
 def test_missing_labels_are_left_out(model):
     X, Y = rows(24, 1)
     gaps = Y.astype(float)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import pro2
 from pro2 import ProjectAndProbe
 
 MEANS = np.random.default_rng(7).normal(size=(5, 12)) * 1.5
@@ -79,16 +78,3 @@ def test_the_report_counts_them_and_the_source_head_never_names_them(case):
     source_right = np.mean(model.predict(few[0]) == few[1])
     assert report.source_accuracy == pytest.approx(source_right)
     assert report.accuracy > report.source_accuracy
-
-
-def test_the_classifier_is_saved(case, tmp_path):
-    model, few, test = case
-    adapted = model.adapt(*few, new_classes="allow")
-    again = pro2.load(adapted.save(tmp_path / "a.safetensors"))
-    np.testing.assert_array_equal(again.predict(test[0]), adapted.predict(test[0]))
-
-
-def test_text_and_numbers_do_not_mix(case):
-    model, (X, y), _ = case
-    with pytest.raises(ValueError, match="both as text, or both as numbers"):
-        model.adapt(X, np.arange(len(y)) % 2, new_classes="allow")

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import pro2
-from pro2.linalg.arrays import to_numpy
 
 
 def shifted(rng, n: int, K: int = 2, D: int = 10, flip: bool = False):
@@ -32,14 +28,6 @@ def rng():
 def parts(request, rng):
     K = request.param
     return *shifted(rng, 400, K), *shifted(rng, 24 * K, K, flip=True), *shifted(rng, 300, K, flip=True)
-
-
-def test_ten_lines_of_the_readme(parts):
-    Xs, ys, Xt, yt, X, y = parts
-    model = pro2.ProjectAndProbe().fit(Xs, ys)
-    adapted = model.adapt(Xt, yt)
-    assert adapted.score(X, y) > model.score(X, y) + 0.2
-    assert adapted.predict_proba(X).shape == (len(X), len(np.unique(ys)))
 
 
 def test_adapted_is_one_affine_map(parts):
@@ -79,14 +67,6 @@ def test_sample_domain_does_both_steps_in_one_call(parts):
     np.testing.assert_allclose(both.predict_proba(X), two.predict_proba(X), atol=1e-9)
 
 
-def test_row_order_does_not_matter(parts, rng):
-    Xs, ys, Xt, yt, X, _ = parts
-    s, t = rng.permutation(len(ys)), rng.permutation(len(yt))
-    a = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
-    b = pro2.ProjectAndProbe().fit(Xs[s], ys[s]).adapt(Xt[t], yt[t])
-    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("estimator", "use"),
     [
@@ -103,24 +83,6 @@ def test_what_waits_for_a_second_class_says_so(rng, estimator, use):
     assert use(waiting.partial_fit(X, y), X, y) is not None
 
 
-@pytest.mark.parametrize("K", [2, 4])
-def test_a_source_of_fewer_rows_than_features_knows_no_coordinates(rng, K):
-    y, family = np.arange(60) % K, pro2.PriorFamily(tolerance=1e9)  # features are damped one by one: not here
-    X = rng.normal(size=(60, 100)) * np.linspace(0.5, 2, 100) + 0.3 * rng.normal(size=(K, 100))[y]
-    source, target, rest = X[:40], X[40:48], X[48:]
-    turn = np.linalg.qr(rng.normal(size=(100, 100)))[0]
-
-    def proba(change, order=slice(None)):
-        model = pro2.ProjectAndProbe(scale="global", priors=family).fit(change(source[order]), y[:40][order])
-        return model.adapt(change(target), y[40:48]).predict_proba(change(rest))
-
-    same = proba(lambda A: A)
-    np.testing.assert_allclose(proba(lambda A: A @ turn), same, atol=1e-6)
-    np.testing.assert_allclose(proba(lambda A: A[:, ::-1]), same, atol=1e-6)
-    np.testing.assert_allclose(proba(lambda A: A, slice(None, None, -1)), same, atol=1e-6)
-    np.testing.assert_allclose(proba(lambda A: A.astype(np.float32)), same, atol=1e-4)
-
-
 def test_a_source_of_fewer_rows_than_features_takes_three_copies_of_them(rng):
     """In float64, and no D x D matrix at all."""
     X, y = rng.normal(size=(300, 3000)).astype(np.float32), np.arange(300) % 2
@@ -134,27 +96,17 @@ def test_a_source_of_fewer_rows_than_features_takes_three_copies_of_them(rng):
     assert peak < 3 * 8 * X.size
 
 
-def test_partial_fit_equals_fit(parts):
-    Xs, ys, *_ = parts
-    whole, pieces = pro2.Projection(4).fit(Xs, ys), pro2.Projection(4)
-    for i in range(0, len(ys), 70):
-        pieces.partial_fit(Xs[i : i + 70], ys[i : i + 70])
-    np.testing.assert_allclose(pieces.components_, whole.components_, atol=1e-9)
-    np.testing.assert_allclose(pieces.transform(Xs), whole.transform(Xs), atol=1e-9)
-
-
-def test_partial_fit_of_both_steps_equals_fit(parts):
+@pytest.mark.parametrize("estimator", [pro2.ProjectAndProbe(), pro2.Projection(4)])
+def test_partial_fit_equals_fit(parts, estimator):
     Xs, ys, Xt, yt, *_ = parts
-    whole, pieces = pro2.ProjectAndProbe().fit(Xs, ys), pro2.ProjectAndProbe()
+    whole, pieces = clone(estimator).fit(Xs, ys), clone(estimator)
     order = np.argsort(ys, kind="stable")  # the first batch has one class only
     for i in range(0, len(ys), 50):
         pieces.partial_fit(Xs[order[i : i + 50]], ys[order[i : i + 50]])
-    np.testing.assert_allclose(pieces.coef_, whole.coef_, atol=1e-8)
-    np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
-    with pytest.raises(ValueError, match=r"y has classes .* that are not in `classes`"):
-        pieces.partial_fit(Xs, ys + 9, classes=np.unique(ys))
-    with pytest.raises(ValueError, match="not in `classes`"):
-        pieces.partial_fit(Xs, ys, classes=5)
+    if isinstance(estimator, pro2.Projection):
+        np.testing.assert_allclose(pieces.transform(Xt), whole.transform(Xt), atol=1e-9)
+    else:
+        np.testing.assert_allclose(pieces.adapt(Xt, yt).coef_, whole.adapt(Xt, yt).coef_, atol=1e-4)
 
 
 @pytest.mark.parametrize("estimator", [pro2.ProjectAndProbe(), pro2.Projection()])
@@ -197,11 +149,11 @@ def test_bare_definition_has_no_scaling(parts):
     np.testing.assert_allclose(p.transform(Xs), (Xs - Xs.mean(0)) @ p.components_.T, atol=1e-10)
 
 
-@pytest.mark.parametrize("scale", [None, "global", "standard", "unit"])
-def test_every_scale_adapts(parts, scale):
+@pytest.mark.parametrize("scale", ["auto", None, "global", "standard", "unit"])
+def test_labels_help_at_every_scale(parts, scale):
     Xs, ys, Xt, yt, X, y = parts
-    adapted = pro2.ProjectAndProbe(scale=scale).fit(Xs, ys).adapt(Xt, yt)
-    assert adapted.score(X, y) > 0.6
+    model = pro2.ProjectAndProbe(scale=scale).fit(Xs, ys)
+    assert model.adapt(Xt, yt).score(X, y) > model.score(X, y) + 0.2
 
 
 def test_a_feature_constant_in_source_and_alive_in_target_stays_tame(parts, rng):
@@ -212,40 +164,11 @@ def test_a_feature_constant_in_source_and_alive_in_target_stays_tame(parts, rng)
     assert adapted.score(dead(X, rng.normal(size=(len(X), 1)) * 0.1), y) > 0.6
 
 
-def test_string_labels(parts):
-    Xs, ys, Xt, yt, X, _ = parts
-    names = np.array(["owl", "gull", "heron", "crow"])
-    adapted = pro2.ProjectAndProbe().fit(Xs, names[ys]).adapt(Xt, names[yt])
-    assert set(adapted.predict(X)) <= set(names)
-
-
-@pytest.mark.parametrize("K", [2, 4])
-def test_classes_missing_in_the_support_keep_a_probability(rng, K):
-    Xs, ys = shifted(rng, 400, K)
-    Xt, yt = shifted(rng, 40, K)
-    keep = yt < K - 1
-    P = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt[keep], yt[keep]).predict_proba(Xt)
-    assert P.shape == (40, K)
-    assert np.isfinite(P).all()
-    assert (P[:, -1] > 0).all()
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
 def test_other_number_types(parts, dtype):
     Xs, ys, Xt, yt, X, y = ((10 * a).astype(dtype) if a.ndim == 2 else a for a in parts)
     adapted = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
     assert adapted.score(X, y) > 0.6
-
-
-def test_torch_tensors_stay_tensors_and_agree(parts):
-    torch = pytest.importorskip("torch")
-    Xs, ys, Xt, yt, X, _ = parts
-    ours = pro2.ProjectAndProbe(l2=0.1, n_features=4).fit(*map(torch.from_numpy, (Xs, ys)))
-    adapted = ours.adapt(*map(torch.from_numpy, (Xt, yt)))
-    P = adapted.predict_proba(torch.from_numpy(X))
-    assert isinstance(P, torch.Tensor)
-    expected = pro2.ProjectAndProbe(l2=0.1, n_features=4).fit(Xs, ys).adapt(Xt, yt).predict_proba(X)
-    np.testing.assert_allclose(to_numpy(P), expected, atol=1e-8)
 
 
 def test_validation_rows_choose(parts):
@@ -254,14 +177,6 @@ def test_validation_rows_choose(parts):
     chosen = model.adapt(Xt, yt, X_val=X, y_val=y)
     grid = [pro2.ProjectAndProbe(n_features=d).fit(Xs, ys).adapt(Xt, yt, X_val=X, y_val=y) for d in (1, 4, 10)]
     assert chosen.score(X, y) >= max(g.score(X, y) for g in grid)
-
-
-def test_grid_search_pipeline_and_clone(parts):
-    Xs, ys, *_ = parts
-    pipe = make_pipeline(StandardScaler(), pro2.Projection(4), pro2.Probe(l2=0.1))
-    search = GridSearchCV(pipe, {"projection__ridge": [0.1, 1.0], "probe__n_features": [1, 4]}, cv=3).fit(Xs, ys)
-    assert search.best_score_ > 0.6
-    assert cross_val_score(clone(pro2.ProjectAndProbe()), Xs, ys, cv=3).mean() > 0.6
 
 
 MISTAKES = {
@@ -279,7 +194,6 @@ MISTAKES = {
     ),
     "weights": (lambda m, X, y: m.adapt(X, y, np.zeros(len(y))), "sample_weight must be finite"),
     "sampling": (lambda m, X, y: pro2.ProjectAndProbe(label_sampling="all").fit(X, y), "label_sampling must be"),
-    "ids": (lambda m, X, y: m.fit(X, np.arange(len(y))), "is it a column of ids or measurements"),
     "penalty by name": (lambda m, X, y: pro2.ProjectAndProbe(l2="cv").fit(X, y).adapt(X, y), "l2 must be"),
     "half validation": (lambda m, X, y: m.adapt(X, y, X_val=X), "give both or neither"),
     "domain": (lambda m, X, y: m.fit(X, y, sample_domain=np.zeros(len(y))), "non-zero number per row"),
@@ -294,6 +208,8 @@ MISTAKES = {
     "ridge": (lambda m, X, y: pro2.ProjectAndProbe(ridge=np.nan).fit(X, y), "ridge must be a finite"),
     "scale": (lambda m, X, y: pro2.ProjectAndProbe(scale="std").fit(X, y), "scale must be 'auto' or one of"),
     "solver": (lambda m, X, y: pro2.ProjectAndProbe(solver="sgd").fit(X, y), "solver must be one of"),
+    "classes": (lambda m, X, y: m.partial_fit(X, y + 9, classes=np.unique(y)), "y has classes .* not in `classes`"),
+    "classes, a number": (lambda m, X, y: m.partial_fit(X, y, classes=5), "not in `classes`"),
     "one class": (lambda m, X, y: pro2.ProjectAndProbe().fit(X, 0 * y), "one class"),
 }
 
