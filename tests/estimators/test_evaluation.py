@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss
 
-from pro2.estimators.evaluation import evaluate, wilson
+from pro2.estimators import evaluation
+from pro2.estimators.evaluation import EvaluationSums, evaluate, row_scores, wilson
 
 
 def problem(n: int = 300, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -95,3 +96,29 @@ def test_wrong_arguments_are_named() -> None:
         evaluate(y, proba, classes, [1, 2, 3])
     with pytest.raises(ValueError, match="empty"):
         evaluate([], np.empty((0, 3)), classes)
+
+
+@pytest.mark.parametrize("n", [300, 30_000])  # fewer rows than are resampled, and more
+def test_blocks_are_the_whole(n: int) -> None:
+    y, proba, classes = problem(n)
+    codes, group = np.searchsorted(classes, y), np.where(np.arange(n) < n // 2, "early", y)
+    parts = [EvaluationSums(classes), EvaluationSums(classes)]
+    for rows in np.array_split(np.arange(n), 7):
+        scores = row_scores(proba[rows], codes[rows])
+        parts[int(rows[0] > n // 2)].add(codes[rows], **scores, group=group[rows])
+    assert parts[0].merge(parts[1]).result() == evaluate(y, proba, classes, group)
+    assert sum(block.nbytes for block in parts[0]._rows) == (24 * n if n == 300 else 0)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 2.5])  # calibrated, and too sure of itself
+def test_intervals_of_many_rows_are_those_of_the_bootstrap(sharpness: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    y, proba, classes = problem(100_000)
+    proba = proba**sharpness / (proba**sharpness).sum(axis=1, keepdims=True)
+    limit = evaluate(y, proba, classes)
+    monkeypatch.setattr(evaluation, "MAX_RESAMPLED", 100_000 * evaluation.N_BOOTSTRAP)
+    rows = evaluate(y, proba, classes)
+    for found, expected in ((limit.ece, rows.ece), (limit.log_loss, rows.log_loss)):
+        assert found.value == pytest.approx(expected.value, abs=1e-6)
+        # a quantile of 1,000 draws has a standard error of 4% of the width, and each side has its own draws
+        width = expected.high - expected.low
+        assert [found.low, found.high] == pytest.approx([expected.low, expected.high], abs=0.15 * width)

@@ -13,7 +13,8 @@ from pro2.estimators.base import encode_known
 
 N_BINS = 15
 N_BOOTSTRAP = 1000
-MAX_RESAMPLED = 20_000_000  # rows over all resamples: a million rows get by with fewer resamples
+MAX_RESAMPLED = 20_000_000  # rows over all resamples
+SUMMED = 2.0**-20  # unit of summed gaps and losses: exact for 10^7 rows
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Evaluation:
         Group with the lowest accuracy. As it was picked for being lowest, its interval errs to the low side.
     ece, log_loss : Estimate
         Expected calibration error of the predicted class in 15 bins of equal width, and mean log-loss in nats;
-        bootstrap over rows, percentile interval.
+        bootstrap over rows, percentile interval; of more than 20,000 rows see `EvaluationSums`.
     classes : list
     confusion : list of list of int
         Row = true class, column = predicted class.
@@ -78,24 +79,89 @@ def evaluate(y: Any, proba: Any, classes: Any, group: Any = None) -> Evaluation:
     """
     proba, classes = np.asarray(proba, dtype=np.float64), np.asarray(classes)
     codes = _codes(np.asarray(y), proba, classes)
-    predicted = proba.argmax(axis=1)
-    hit = predicted == codes
-    confusion = np.bincount(codes * len(classes) + predicted, minlength=len(classes) ** 2).reshape(len(classes), -1)
-    by_class = _accuracies(hit, classes[codes])
-    by_group = {} if group is None else _accuracies(hit, np.asarray(group))
-    rng = np.random.default_rng(0)
-    ece, log_loss = _calibration(proba, codes, predicted, rng)
-    return Evaluation(
-        accuracy=wilson(int(hit.sum()), len(hit)),
-        balanced_accuracy=_balanced(confusion, rng),
-        class_accuracy=by_class,
-        group_accuracy=by_group,
-        worst_group=min(by_group, key=lambda name: by_group[name].value, default=None),
-        ece=ece,
-        log_loss=log_loss,
-        classes=classes.tolist(),
-        confusion=confusion.tolist(),
-    )
+    return EvaluationSums(classes).add(codes, **row_scores(proba, codes), group=group).result()
+
+
+def row_scores(proba: np.ndarray, codes: np.ndarray) -> dict[str, np.ndarray]:
+    """What `EvaluationSums` needs of probabilities (n, K) and true codes (n,): columns predicted, top and loss."""
+    rows, predicted = np.arange(len(codes)), proba.argmax(axis=1)
+    loss = -np.log(np.maximum(proba[rows, codes].astype(np.float64), np.finfo(float).tiny))
+    return {"predicted": predicted, "top": proba[rows, predicted].astype(np.float64), "loss": loss}
+
+
+class EvaluationSums:
+    """What `evaluate` needs of labelled rows, added up block by block: the result is the same however they are cut.
+
+    Up to 20,000 rows are kept and resampled, in their order. More rows leave counts and, for each bin of calibration,
+    the sums of gaps (hit - confidence) and losses and of their squares. Then the sums of gaps are drawn from the normal
+    limit of their bootstrap, whose covariance for sums S of n rows is diag(sums of squares) - S S' / n; the interval of
+    the loss is that of a normal mean.
+    """
+
+    def __init__(self, classes: Any) -> None:
+        self.classes = np.asarray(classes)
+        self.confusion = np.zeros((len(self.classes), len(self.classes)), dtype=np.int64)
+        self.groups: dict[Any, np.ndarray] = {}  # hits and rows
+        self._sums = np.zeros((4, N_BINS))
+        self._rows: list[np.ndarray] = []
+
+    def add(self, codes: Any, predicted: Any, top: Any, loss: Any, group: Any = None) -> EvaluationSums:
+        """Rows by true and predicted codes, probability of the predicted class, loss, and perhaps group, each (n,)."""
+        K, hit = len(self.classes), predicted == codes
+        self.confusion += np.bincount(codes * K + predicted, minlength=K * K).reshape(K, K)
+        if group is not None:
+            self._add_groups(_hits_by_group(hit, np.asarray(group)))
+        rows = np.stack([np.minimum((top * N_BINS).astype(int), N_BINS - 1), hit - top, loss])
+        # sums of such multiples are exact, so that their order does not matter
+        values = np.rint(np.stack([rows[1], rows[1] ** 2, rows[2], rows[2] ** 2]) / SUMMED) * SUMMED
+        self._sums += [np.bincount(rows[0].astype(int), weights=each, minlength=N_BINS) for each in values]
+        self._keep([rows])
+        return self
+
+    def merge(self, other: EvaluationSums) -> EvaluationSums:
+        """With the rows of other blocks, which come after these."""
+        self.confusion += other.confusion
+        self._add_groups(other.groups)
+        self._sums += other._sums
+        self._keep(other._rows)
+        return self
+
+    def _add_groups(self, found: dict[Any, np.ndarray]) -> None:
+        for name, counts in found.items():
+            self.groups[name] = self.groups.get(name, 0) + counts
+
+    def _keep(self, rows: list[np.ndarray]) -> None:
+        self._rows = [*self._rows, *rows] if self.confusion.sum() <= MAX_RESAMPLED // N_BOOTSTRAP else []
+
+    def result(self) -> Evaluation:
+        """The measures of all rows so far."""
+        n, hits = self.confusion.sum(axis=1).tolist(), np.diag(self.confusion).tolist()
+        if not sum(n):
+            raise ValueError("y is empty: there is nothing to evaluate.")
+        names = sorted(self.groups, key=lambda name: (isinstance(name, str), name))
+        by_group = {str(name): wilson(*self.groups[name].tolist()) for name in names}
+        rng = np.random.default_rng(0)
+        ece, log_loss = _resampled(np.concatenate(self._rows, axis=1), rng) if self._rows else self._in_the_limit(rng)
+        return Evaluation(
+            accuracy=wilson(sum(hits), sum(n)),
+            balanced_accuracy=_balanced(self.confusion, rng),
+            class_accuracy={str(name): wilson(h, m) for name, h, m in zip(self.classes.tolist(), hits, n) if m},
+            group_accuracy=by_group,
+            worst_group=min(by_group, key=lambda name: by_group[name].value, default=None),
+            ece=ece,
+            log_loss=log_loss,
+            classes=self.classes.tolist(),
+            confusion=self.confusion.tolist(),
+        )
+
+    def _in_the_limit(self, rng: np.random.Generator) -> tuple[Estimate, Estimate]:
+        n, (gaps, squares) = int(self.confusion.sum()), self._sums[:2]
+        covariance = np.diag(squares) - np.outer(gaps, gaps) / n
+        draws = rng.multivariate_normal(gaps, covariance, N_BOOTSTRAP, check_valid="ignore")
+        ece = percentiles(float(np.abs(gaps).sum() / n), np.abs(draws).sum(axis=1) / n, n)
+        mean, square = (self._sums[2:].sum(axis=1) / n).tolist()
+        half = 1.959964 * math.sqrt(max(square - mean**2, 0.0) / n)
+        return ece, Estimate(mean, mean - half, mean + half, n)
 
 
 def wilson(n_hits: int, n: int) -> Estimate:
@@ -112,8 +178,6 @@ def wilson_interval(share: float, n: float, z: float = 1.959964) -> tuple[float,
 
 
 def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    if len(y) == 0:
-        raise ValueError("y is empty: there is nothing to evaluate.")
     if proba.shape != (len(y), len(classes)):
         raise ValueError(
             f"proba has shape {proba.shape}, expected one row for each of {len(y)} labels, {len(classes)} columns."
@@ -123,15 +187,15 @@ def _codes(y: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return encode_known(y, classes, "y", "check the label column, or leave those rows out")
 
 
-def _accuracies(hit: np.ndarray, names: np.ndarray) -> dict[str, Estimate]:
+def _hits_by_group(hit: np.ndarray, names: np.ndarray) -> dict[Any, np.ndarray]:
     if len(names) != len(hit):
         raise ValueError(f"group has {len(names)} entries for {len(hit)} rows: one is needed per row.")
     try:
         values, codes = np.unique(names, return_inverse=True)
     except TypeError:
         raise TypeError("group mixes texts with numbers or missing values: convert them to text.") from None
-    n, hits = np.bincount(codes), np.bincount(codes, weights=hit)
-    return {str(name): wilson(int(h), int(m)) for name, h, m in zip(values.tolist(), hits, n)}
+    counts = np.stack([np.bincount(codes[hit], minlength=len(values)), np.bincount(codes)], axis=1)
+    return dict(zip(values.tolist(), counts))
 
 
 def _balanced(confusion: np.ndarray, rng: np.random.Generator) -> Estimate:
@@ -142,14 +206,10 @@ def _balanced(confusion: np.ndarray, rng: np.random.Generator) -> Estimate:
     return percentiles(float(p.mean()), draws.mean(axis=1), int(n.sum()))
 
 
-def _calibration(
-    proba: np.ndarray, codes: np.ndarray, predicted: np.ndarray, rng: np.random.Generator
-) -> tuple[Estimate, Estimate]:
-    n = len(codes)
-    top = proba[np.arange(n), predicted]
-    loss = -np.log(np.maximum(proba[np.arange(n), codes], np.finfo(float).tiny))
-    bins = np.minimum((top * N_BINS).astype(int), N_BINS - 1)
-    gap = (predicted == codes) - top
+def _resampled(rows: np.ndarray, rng: np.random.Generator) -> tuple[Estimate, Estimate]:
+    """Calibration error and mean loss of rows (bin, gap, loss), and of their bootstrap resamples."""
+    bins, gap, loss = rows[0].astype(int), *rows[1:]
+    n = len(loss)
     eces, losses = np.array([(_ece(bins, gap, w), w @ loss / n) for w in resamples(n, rng)]).T
     ece = percentiles(_ece(bins, gap, np.ones(n)), eces, n)
     return ece, percentiles(float(loss.mean()), losses, n)
