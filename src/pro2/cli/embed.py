@@ -13,11 +13,11 @@ from pro2.cli.common import Progress, print_result
 from pro2.cli.options import Engine, complete_backbones, complete_datasets
 
 if TYPE_CHECKING:
+    from pro2.embed.engines import Engine as EmbedEngine
     from pro2.embed.sources import Rows
 
 DType = enum.StrEnum("DType", ["float16", "float32"])
 OnError = enum.StrEnum("OnError", ["stop", "skip"])
-Runtime = enum.StrEnum("Runtime", ["auto", "onnxruntime", "torch"])
 RESUMED = "from an earlier run"
 ROWS = (
     "A folder of images: sub-folders named by class become the column `label`, and train/val/test folders above them "
@@ -41,7 +41,6 @@ def embed(
     root: Annotated[Path | None, Option(help="Folder of the data set, or of a list's paths.")] = None,
     path_column: Annotated[str | None, Option(help="The list's column with paths.")] = None,
     device: Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    runtime: Annotated[Runtime, Option(help="Runtime on a CPU.")] = Runtime.auto,
     batch_size: Annotated[int | None, Option(min=1, help="Rows per call of the network.")] = None,
     dtype: Annotated[DType, Option(help="Type in which embeddings are stored.")] = DType.float32,
     engine: Annotated[Engine, Option(help="Compute in this process, or on a Ray cluster.")] = Engine.local,
@@ -70,8 +69,10 @@ def embed(
     check_out(out)
     opened = _open(rows, text, dataset, root, path_column, follow_links)
     name = backbone or DEFAULT_BACKBONES[opened.kind]
-    network = create_backbone(name, device, runtime.value)
-    on_ray = engine is Engine.ray
+    network = create_backbone(name, device)
+    compute: EmbedEngine = embed_shards
+    if engine is Engine.ray:
+        compute = ray_shards(name, device, address=ray_address, workers=ray_workers)
     with Progress(opened.kind) as progress:
         try:
             done = extract(
@@ -83,7 +84,7 @@ def embed(
                 on_error=on_error.value,
                 max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
                 force=force,
-                engine=ray_shards(name, device, runtime.value, ray_address, ray_workers) if on_ray else embed_shards,
+                engine=compute,
                 # What the first call reports as done comes from an earlier run.
                 progress=lambda n, total: progress.update(n, total, "" if progress.total or not n else RESUMED),
             )

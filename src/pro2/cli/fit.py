@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,22 +70,16 @@ def fit(
     params |= {"scale": None if scale is Scale.none else scale.value}
     params |= {"l2": common.number(l2), "n_features": common.number(n_features)}
     files, has_head = source or [], head is not None or classes is not None
-    if moments:
-        is_start = bool(files) and not (label or where or unlabeled or has_head)
-    elif unlabeled is not None:
-        is_start = has_head and not (files or label)
-    else:
-        is_start = len(files) == 1 and label is not None and not has_head
-    if not is_start:
-        raise ValueError(START)
-    if moments:
+    if moments and files and not (label or where or unlabeled or has_head):
         model, origin, provenance, result = _from_moments(files, params)
-    elif unlabeled is not None:
+    elif unlabeled is not None and has_head and not (moments or files or label):
         table = common.open_table(unlabeled, where, embedding, verify)
         model, origin, provenance, result = _from_unlabeled(unlabeled, table, where, head, classes, params)
-    else:
+    elif len(files) == 1 and label is not None and not (moments or unlabeled or has_head):
         table = common.open_table(files[0], where, embedding, verify)
-        model, origin, provenance, result = _from_rows(files[0], table, str(label), where, params)
+        model, origin, provenance, result = _from_rows(files[0], table, label, where, params)
+    else:
+        raise ValueError(START)
     model.save(out, force=force, provenance=provenance)
     result |= {"out": out, "source_kind": getattr(model, "source_kind_", "source rows"), "width": model.n_features_in_}
     lines = [f"{out}: learned from {origin} of width {model.n_features_in_}"]
@@ -228,52 +223,50 @@ def adapt(
 
     check_out(out, force)
     fitted = load_estimator(model, "adapt", "adapt", multilabel=True)
-    several, has_labels = hasattr(fitted, "labels_"), label is not None or bool(labels)
-    about_classes = {"--new-classes": new_classes, "--class-shares": class_shares}
+    several = hasattr(fitted, "labels_")
+    about_labels = {"--new-classes": new_classes, "--class-shares": class_shares, "--validation": validation}
     if several:
-        one_label = {"--labels": labels, "--unlabeled": unlabeled, "--validation": validation, "--l2": l2}
-        common.refuse({**one_label, "--n-features": n_features, **about_classes}, common.ONE_LABEL)
-        if target is None:
-            raise ValueError("a model of several labels needs TARGET: a table with its labels in columns of 0 and 1")
-    elif (target is None) == has_labels or (target is None and unlabeled is None):
-        raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
-    elif not has_labels:
-        common.refuse(
-            {**about_classes, "--validation": validation}, "labels: give TARGET with --label COLUMN or --labels FILE"
-        )
-    if label_sampling is not None:
-        fitted.set_params(label_sampling=label_sampling.value)
-    probe = {"l2": l2, "n_features": n_features}
-    fitted.set_params(**{name: common.number(value) for name, value in probe.items() if value is not None})
-
-    y, provenance, n_left_out = None, dict(fitted.provenance), 0
+        about_one = {"--labels": labels, "--unlabeled": unlabeled, "--l2": l2, "--n-features": n_features}
+        common.refuse(about_one | about_labels, common.ONE_LABEL)
+    _check_has_rows(several, target, unlabeled, label is not None or bool(labels), about_labels)
+    params = {"l2": l2, "n_features": n_features, "label_sampling": label_sampling and label_sampling.value}
+    fitted.set_params(**{name: common.number(value) for name, value in params.items() if value is not None})
     extra: dict[str, Any] = {"new_classes": "allow"} if new_classes else {}
-    if class_shares is not None:
-        extra["class_shares"] = _class_shares(class_shares, fitted.classes_)
+    extra |= {"class_shares": _class_shares(class_shares, fitted.classes_)} if class_shares is not None else {}
+    open_rows = partial(rows_for, fitted, embedding=embedding, verify=verify, force=force)
+    y, n_left_out, provenance = None, 0, dict(fitted.provenance)
     pools: list[EmbeddingTable] = []
     if target is not None:
-        table = rows_for(fitted, target, where, embedding, verify, force)
-        labelled, y, unlabelled = labelled_rows(table, target, label, labels, fitted)
+        labelled, y, unlabelled = labelled_rows(open_rows(target, where), target, label, labels, fitted)
         provenance["target"] = table_metadata(labelled, target, label, where, labels)
         # only averaged Pro2 uses rows without a label: the paper's probe does not, nor a choice by a validation set
-        if not several and fitted.l2 == fitted.n_features == "auto" and validation is None:
-            pools.append(unlabelled)
-        else:
-            n_left_out = len(unlabelled)
+        averaged = not several and fitted.l2 == fitted.n_features == "auto" and validation is None
+        pools, n_left_out = ([unlabelled], 0) if averaged else ([], len(unlabelled))
     if unlabeled is not None:
-        pools.append(rows_for(fitted, unlabeled, None, embedding, verify, force))
+        pools.append(open_rows(unlabeled, None))
         provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
     if any(map(len, pools)):
         extra["X_unlabeled"] = np.concatenate([pool.embeddings for pool in pools])
     if validation is not None:
-        table = rows_for(fitted, validation, None, embedding, verify, force)
-        held_out, y_val, _ = labelled_rows(table, validation, label or "label", None, fitted)
+        held_out, y_val, _ = labelled_rows(open_rows(validation, None), validation, label or "label", None, fitted)
         extra |= {"X_val": held_out.embeddings, "y_val": y_val}
         provenance["validation"] = table_metadata(held_out, validation, label)
     with status("adapting"):
         adapted = fitted.adapt_unlabeled(**extra) if y is None else fitted.adapt(labelled.embeddings, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
     _print_adapted(adapted, y, sum(map(len, pools)), n_left_out, out, as_json)
+
+
+def _check_has_rows(
+    several: bool, target: Path | None, unlabeled: Path | None, has_labels: bool, about_labels: dict[str, Any]
+) -> None:
+    """Whether there are rows to adapt to, and labels where an option needs them."""
+    if several and target is None:
+        raise ValueError("a model of several labels needs TARGET: a table with its labels in columns of 0 and 1")
+    if not several and ((target is None) == has_labels or (target is None and unlabeled is None)):
+        raise ValueError("give TARGET with --label COLUMN or --labels FILE, or --unlabeled TABLE, or both")
+    if not several and not has_labels:
+        common.refuse(about_labels, "labels: give TARGET with --label COLUMN or --labels FILE")
 
 
 def _class_shares(text: str, classes: Any) -> dict[Any, float]:

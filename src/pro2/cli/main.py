@@ -24,9 +24,7 @@ from pro2.cli.sweep import datasets_app, plans_app, sweep
 
 LABORATORY = "Laboratory, for papers"
 _EXPECTED = (ValueError, OSError, ImportError)  # raised on purpose, with a message for users
-_ARGUMENTS = (
-    "force|on_error|device|runtime|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|root"
-)
+_ARGUMENTS = "force|on_error|device|dtype|max_pixels|follow_links|path_column|batch_size|embedding|images|text|root"
 # arguments of the library in its messages, with or without a value; new_classes="allow" is a flag without one
 _AS_PYTHON = re.compile(rf"\b(?:new_classes='allow'|({_ARGUMENTS})=(?:'([^']*)'|([A-Z]+)\b|True\b|(?!\w)))")
 _AS_OPTION = re.compile(r"^(l2|n_features) (?=must be)")

@@ -8,11 +8,9 @@ never used for other images, weights or settings. A lock keeps a second process 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import glob
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -28,6 +26,7 @@ from pro2.embed.engines import Batching, Engine, Shard, embed_shards
 from pro2.embed.images import MAX_PIXELS
 from pro2.embed.sources import Rows
 from pro2.embed.spec import Backbone, check_choice
+from pro2.tables.csv_files import read_columns, write_rows
 from pro2.tables.embeddings import EmbeddingTable, check_format
 
 Progress = Callable[[int, int], object]
@@ -196,7 +195,11 @@ class _Run:
             "engine": self.backbone.engine,
             "run": f"{self.key}.skipped" if skipped else self.key,
         }
-        _write_skipped(path, [(rows.ids[row], rows.location(row), reason) for row, reason in skipped.items()])
+        header, lines = ["id", "path", "reason"], [(rows.ids[i], rows.location(i), why) for i, why in skipped.items()]
+        if lines:
+            atomic_write(skipped_file(path), lambda file: write_rows(file, header, lines), force=True)
+        else:
+            skipped_file(path).unlink(missing_ok=True)
         EmbeddingTable(matrix, rows.ids[kept], columns, provenance).save(path, force=force)
         return Extraction(path, len(matrix), {str(rows.ids[row]): skipped[row] for row in skipped}, resumed)
 
@@ -248,18 +251,8 @@ def skipped_file(path: Path) -> Path:
     return path.with_name(path.name + ".skipped.csv")
 
 
-def _write_skipped(path: Path, lines: list[tuple[str, str, str]]) -> None:
-    if not lines:
-        skipped_file(path).unlink(missing_ok=True)
-        return
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("id", "path", "reason"), *lines])
-    content = text.getvalue().encode("utf-8", errors="backslashreplace")
-    atomic_write(skipped_file(path), lambda file: file.write(content), force=True)
-
-
 def _read_skipped(path: Path) -> dict[str, str]:
     if not skipped_file(path).exists():
         return {}
-    with skipped_file(path).open(encoding="utf-8", newline="") as stream:
-        return {row["id"]: row["reason"] for row in csv.DictReader(stream)}
+    columns = read_columns(skipped_file(path))
+    return dict(zip(columns["id"].tolist(), columns["reason"].tolist()))

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from pro2.embed.images import SUFFIXES, ImageError
 from pro2.embed.spec import RowError
-from pro2.tables import reading
+from pro2.tables.arrow import kind_of
 from pro2.tables.columns import check_unique, objects
 from pro2.tables.csv_files import read_columns
 from pro2.tables.embeddings import EmbeddingTable
+from pro2.tables.sources import read_list
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "img_filename", "img")
 _SPLITS = frozenset({"train", "val", "valid", "validation", "test"})
@@ -59,7 +61,6 @@ class FileImages(Rows):
     follow_links: bool = False
 
     def read(self, row: int) -> bytes:
-        """Return the bytes of the file; one that is missing, unreadable or outside the root is an `ImageError`."""
         path = self._inside(self.paths[row])
         try:
             # Reading a pipe or a device could block or never end.
@@ -109,7 +110,7 @@ class ArrowImages(Rows):
 
     @cached_property
     def _values(self) -> Any:
-        return _open_arrow(self.path).table([self.column]).column(0)
+        return read_list(self.path).table([self.column]).column(0)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -117,7 +118,6 @@ class ArrowImages(Rows):
         return ",".join(f"{status.st_size}:{status.st_mtime_ns}" for status in statuses)
 
     def read(self, row: int) -> bytes:
-        """Return the bytes in the file; a row that only names a file elsewhere is refused."""
         value = self._values[row].as_py()
         content = value.get("bytes") if isinstance(value, dict) else value
         if not content:
@@ -142,7 +142,6 @@ class TextRows(Rows):
     columns: Mapping[str, np.ndarray]
 
     def read(self, row: int) -> bytes:
-        """Return the bytes of the text; a missing or blank one is a `RowError`."""
         text = self.texts[row]
         if text is None or not str(text).strip():
             raise RowError(f"the text in {self.file} is empty")
@@ -251,7 +250,7 @@ def _open_list(path: Path, root: Path, path_column: str | None, follow_links: bo
     ids = columns.pop("id", None)
     if column in images:
         if ids is None:
-            splits = columns.get("split", np.full(_open_arrow(path).n_rows, ""))
+            splits = columns.get("split", np.full(read_list(path).n_rows, ""))
             ids = text_array(f"{split}/{row}" if split else row for row, split in enumerate(splits.tolist()))
         return ArrowImages(path, column, _unique_ids(ids, path), columns)
     paths = text_array("" if value is None else value for value in columns.pop(column).tolist())
@@ -267,28 +266,12 @@ def _read_list(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
         return {name: values for name, values in read_columns(path).items() if name != "embedding"}, []
     if path.suffix.lower() != ".parquet" and not path.is_dir():
         raise ValueError(f"{path} is not a list; expected a .csv, .tsv or .parquet file")
-    import pyarrow as pa
-
-    from pro2.tables.arrow import kind_of  # imports pyarrow
-
-    source = _open_arrow(path)
+    source = read_list(path)
     kinds = {field.name: field.type for field in source.schema if field.name != "embedding"}
-    images = [
-        name
-        for name, kind in kinds.items()
-        if (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ]
+    binary = pa.binary(), pa.large_binary()
+    images = [n for n, k in kinds.items() if k in binary or (pa.types.is_struct(k) and k.get_field_index("bytes") >= 0)]
     plain = [name for name, kind in kinds.items() if kind_of(kind) in ("text", "float", "int", "bool")]
     return {name: source.column(name) for name in plain}, images
-
-
-def _open_arrow(path: Path) -> Any:
-    from pro2.tables.sources import read_list
-
-    with reading(path):
-        return read_list(path)
 
 
 def _unique_ids(names: np.ndarray, path: Path) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -72,34 +73,28 @@ def matrix(array: pa.Array, width: int, name: str, start: int = 0) -> np.ndarray
 
 def to_numpy(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """A column as `columns` describes it: numbers without a copy where they are in one piece, None for missing text."""
-    kind = column.type
-    if is_list(kind):
+    kind = kind_of(column.type)
+    if is_list(column.type):
         width = list_width(column)
         parts = [matrix(chunk, width, name) for chunk in column.chunks] or [np.empty((0, width))]
-    elif pa.types.is_dictionary(kind):
+    elif pa.types.is_dictionary(column.type):
         # Rows of a dictionary share its values: a long text that repeats is one object.
         pairs = [(chunk.dictionary.to_pylist(), chunk.indices.fill_null(-1)) for chunk in column.chunks]
         parts = [objects([*texts, None])[_numbers(indices)] for texts, indices in pairs]
-    elif column.null_count and kind_of(kind) in ("float", "int"):
-        items = column.to_pylist()
-        if pa.types.is_floating(kind) or max((abs(item) for item in items if item is not None), default=0) <= 2**53:
-            return np.array([np.nan if item is None else item for item in items], dtype=np.float64)
-        parts = [objects(items)]
-    elif kind_of(kind) in ("float", "int") or (kind_of(kind) == "bool" and not column.null_count):
-        parts = [_numbers(chunk) for chunk in column.chunks] or [np.empty(0, kind.to_pandas_dtype())]
     else:
-        parts = [objects(column.to_pylist())]
+        if column.null_count and kind in ("float", "int"):
+            with contextlib.suppress(pa.ArrowInvalid):  # integers that a float cannot hold
+                column = column.cast(pa.float64()).fill_null(np.nan)
+        if kind in ("float", "int", "bool") and not column.null_count:
+            parts = [_numbers(chunk) for chunk in column.chunks] or [np.empty(0, column.type.to_pandas_dtype())]
+        else:
+            parts = [objects(column.to_pylist())]
     return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else objects([])
 
 
 def _numbers(array: pa.Array) -> np.ndarray:
     """Numbers where they lie. Arrow's own conversion would import pandas to find out whether it is installed."""
-    if pa.types.is_boolean(array.type):
-        return np.array(array.to_pylist(), dtype=bool)
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    if not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    return np.array(array.to_pylist(), bool) if pa.types.is_boolean(array.type) else np.from_dlpack(array)
 
 
 def to_arrow(name: str, values: Any, n_rows: int) -> pa.Array:

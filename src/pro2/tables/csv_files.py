@@ -6,6 +6,7 @@ twenty digits stay text.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections import Counter
@@ -15,18 +16,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from pro2.tables import TableError, damaged, reading
+from pro2.tables.arrow import Source, in_memory, not_a_number, to_numpy
 from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, dimension_names, labelled
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pro2.tables.arrow import Source
     from pro2.tables.embeddings import EmbeddingTable
 
 _LONGEST_ROW = 1 << 24  # bytes
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 # What a spreadsheet takes for a formula. A quote before it makes it text; one that has a quote already gets another, so
 # that reading removes exactly what writing added.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -39,20 +40,13 @@ _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 def read_table(path: Path, embedding: str | None) -> Source:
     """A table with one column per dimension, and any other columns."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from pro2.tables.arrow import in_memory, not_a_number, to_numpy
-
     cells = _cells(path)
     kinds = {name: _kind(cells.column(name)) for name in cells.schema.names if name not in ID_NAMES}
     names = choose(kinds, embedding, _contents(cells), path)
     X = np.empty((len(cells), len(names)))
     try:
         for j, name in enumerate(names):  # an empty cell is NaN, which verification names by its id
-            empty = pc.is_in(cells.column(name), value_set=pa.array(["", "NA"]))
-            numbers = pc.if_else(empty, "nan", cells.column(name)).cast(pa.float64())
-            X[:, j] = to_numpy(numbers, name)
+            X[:, j] = to_numpy(_with_nulls(cells.column(name)).cast(pa.float64()), name)
     except pa.ArrowInvalid:
         raise not_a_number(cells, names, str(path)) from None
     with np.errstate(over="ignore"):
@@ -64,8 +58,6 @@ def read_table(path: Path, embedding: str | None) -> Source:
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """All columns of a CSV file, typed."""
-    from pro2.tables.arrow import to_numpy
-
     if not path.is_file():
         raise FileNotFoundError(f"no CSV file at {path}")
     with reading(path):
@@ -74,9 +66,6 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 
 def _cells(path: Path) -> pa.Table:
     """All cells as text, separated by comma, semicolon or tab, whichever the header has most."""
-    import pyarrow as pa
-    import pyarrow.csv
-
     odd: list[Any] = []
     with path.open("rb") as file:
         start = file.readline(1 << 20)
@@ -112,15 +101,17 @@ def _cells(path: Path) -> pa.Table:
     return cells
 
 
+def _with_nulls(cells: pa.ChunkedArray, gaps: Sequence[str] = ("", "NA")) -> pa.ChunkedArray:
+    return pc.if_else(pc.is_in(cells, value_set=pa.array(gaps)), pa.scalar(None, pa.string()), cells)
+
+
 def _kind(cells: pa.ChunkedArray) -> str:
     """Whether the first cells of a column are integers, numbers or something else, as `columns.choose` asks."""
-    values = [cell for cell in cells[:1024].to_pylist() if cell not in ("", "NA")]
-    if all(map(_INTEGER.fullmatch, values)):
-        return "int"
-    try:
-        return "float" if [float(cell) for cell in values] else "other"
-    except ValueError:
-        return "other"
+    for name, kind in (("int", pa.int64()), ("float", pa.float64())):
+        with contextlib.suppress(pa.ArrowInvalid):
+            _with_nulls(cells[:1024]).cast(kind)
+            return name
+    return "other"
 
 
 def _contents(cells: pa.Table) -> str:
@@ -143,34 +134,29 @@ def _typed_columns(cells: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 def typed(cells: pa.ChunkedArray, is_id: bool = False) -> pa.ChunkedArray:
     """Booleans, integers or floats where every cell is exactly one, and text otherwise; an empty cell is missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    distinct = set() if is_id else set(cells.unique().to_pylist())
-    values = distinct - {""}
-    if values and values <= {"True", "False"}:
+    distinct = [] if is_id else cells.unique().to_pylist()
+    values = [text for text in distinct if text != ""]
+    kind = None
+    if values and set(values) <= {"True", "False"}:
         kind = pa.bool_()
-    elif values and all(map(_is_integer, values)):
+    elif values and _round_trip(values, pa.int64()):
         kind = pa.int64()
-    elif values and _are_floats(values) and not {"", "nan"} <= distinct:
+    elif values and _round_trip(values, pa.float64()) and not {"", "nan"} <= set(distinct):
         kind = pa.float64()
-    else:  # without the quote that keeps a spreadsheet from running a text
-        return pc.replace_substring_regex(cells, r"^'('*[=+\-@\t\r])", r"\1")
-    return pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells).cast(kind)
+    if kind is not None:
+        return _with_nulls(cells, [""]).cast(kind)
+    # without the quote that keeps a spreadsheet from running a text
+    return pc.replace_substring_regex(cells, r"^'('*[=+\-@\t\r])", r"\1")
 
 
-def _is_integer(cell: str) -> bool:
-    return bool(_INTEGER.fullmatch(cell)) and -(2**63) <= int(cell) < 2**63
-
-
-def _are_floats(cells: set[str]) -> bool:
-    """Every cell is written as Python writes its number, and no two cells are one number."""
+def _round_trip(cells: list[str], kind: pa.DataType) -> bool:
+    """Whether every cell is written as Python writes its number, and no two cells are one number."""
     try:
-        numbers = {cell: float(cell) for cell in cells}
-    except ValueError:
+        numbers = pa.array(cells).cast(kind).to_pylist()
+    except pa.ArrowInvalid:
         return False
-    exact = (repr(x) == cell or (_is_integer(cell) and abs(int(cell)) <= 2**53) for cell, x in numbers.items())
-    return all(exact) and len(set(numbers.values())) == len(cells)
+    exact = (repr(x) == cell or (abs(x) <= 2**53 and str(int(x)) == cell) for cell, x in zip(cells, numbers))
+    return all(exact) and len(set(numbers)) == len(cells)
 
 
 def read_labels(paths: Sequence[Path], label: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +199,8 @@ def write_rows(file: IO[bytes], header: Sequence[str], rows: Iterable[Sequence[A
     rows : iterable of sequences
         Text, numbers, booleans, or None for an empty cell.
     """
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    # a file name may hold bytes that are not text
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     for row in chain([header], rows):
         line = ",".join([_cell(value, spreadsheet) for value in row])
         text.write((line or '""') + "\n")

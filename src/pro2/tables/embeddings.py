@@ -8,25 +8,20 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 import pro2
 from pro2.atomic import atomic_folder, atomic_write
 from pro2.extras import imported
-from pro2.tables import TableError
+from pro2.tables import TableError, arrays, csv_files, sources
+from pro2.tables.arrow import BATCH, Source, content_digest, in_memory, not_finite, seal, to_ids
 from pro2.tables.columns import RESERVED, dimension_names, labelled, objects, read_only, row_numbers, to_json
 from pro2.tables.where import close_names, parse
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pro2.tables.arrow import Source
-
 SUFFIXES = {".arrow", ".feather", ".parquet", ".npz", ".npy", ".safetensors", ".csv", ".tsv"}
 WRITERS = SUFFIXES - {".safetensors", ".tsv"}
-BATCH = 8192
 MAX_NUMBERS = 10**7  # that are written as CSV
 PART_ROWS = 1 << 16  # of each file of a folder that is written
 
@@ -69,8 +64,6 @@ class EmbeddingTable:
         columns: Mapping[str, Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        from pro2.tables.arrow import in_memory, to_ids
-
         X = np.asarray(embeddings)
         if X.ndim != 2 or X.dtype.kind != "f" or X.dtype.itemsize > 8:
             raise TableError(
@@ -124,9 +117,7 @@ class EmbeddingTable:
         columns : mapping or path of a CSV file, optional
             Only for ``.npy``: the columns; by default the CSV file of the same name in the same folder, if any.
         """
-        from pro2.tables.sources import read
-
-        return cls._of(read(path, embedding, columns))
+        return cls._of(sources.read(path, embedding, columns))
 
     @classmethod
     def from_arrow(cls, data: Any, embedding: str | None = None) -> Self:
@@ -135,9 +126,7 @@ class EmbeddingTable:
 
         The other way needs no method: a table gives an Arrow stream itself, as in ``polars.DataFrame(table)``.
         """
-        from pro2.tables.sources import read_object
-
-        return cls._of(read_object(data, embedding))
+        return cls._of(sources.read_object(data, embedding))
 
     @classmethod
     def from_pandas(cls, frame: Any, embedding: str | None = None) -> Self:
@@ -161,9 +150,7 @@ class EmbeddingTable:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for any library that reads Arrow; see the Arrow PyCapsule interface."""
-        from pro2.tables.sources import to_table
-
-        return to_table(self).__arrow_c_stream__(requested_schema)
+        return sources.to_table(self).__arrow_c_stream__(requested_schema)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The embedding matrix: a table can be given where an array is expected."""
@@ -185,12 +172,8 @@ class EmbeddingTable:
     @cached_property
     def ids(self) -> np.ndarray:
         """One text per row, unique in the table or file they come from."""
-        return read_only(objects(self.id_column.to_pylist()))
-
-    @property
-    def id_column(self) -> pa.ChunkedArray:
-        """The ids as Arrow text, which takes a fraction of the memory."""
-        return self._source.ids if self._lazy_rows is None else self._source.ids.take(self.rows)
+        ids = self._source.ids if self._lazy_rows is None else self._source.ids.take(self.rows)
+        return read_only(objects(ids.to_pylist()))
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
@@ -251,8 +234,6 @@ class EmbeddingTable:
 
         An embedding that is not finite is refused under its id.
         """
-        from pro2.tables.arrow import not_finite
-
         y = self.one_per_row(label, "a label is")
         self._refuse(self.rows[not_finite(self.embeddings)])
         return self.embeddings, y
@@ -263,8 +244,6 @@ class EmbeddingTable:
         An id that the file does not have is an error, because a label without a row is a lost label. An id that a
         filter left out is not.
         """
-        from pro2.tables.arrow import to_ids
-
         keys, known = to_ids(ids, len(values)).to_pylist(), self._source.ids
         unknown = set(keys) - set(known.to_pylist())
         if unknown:
@@ -285,13 +264,12 @@ class EmbeddingTable:
         if rows < 1:
             raise TableError(f"rows must be at least 1, found {rows}")
         source, start = self._source, 0
-        blocks: Iterator[np.ndarray]
-        if self._lazy_rows is None:
-            blocks = source.blocks(rows)
-        elif not source.is_kept and (self.rows[1:] > self.rows[:-1]).all():
-            blocks = source.blocks(rows, self.rows)  # while the whole passes by
+        picked = None if self._lazy_rows is None else self.rows
+        # rows in order are picked while the whole passes by
+        if picked is None or (not source.is_kept and (picked[1:] > picked[:-1]).all()):
+            blocks = source.blocks(rows, picked)
         else:
-            blocks = (source.gather(self.rows[i : i + rows]) for i in range(0, self.n_rows, rows))
+            blocks = (source.gather(picked[i : i + rows]) for i in range(0, len(picked), rows))
         for X in blocks:
             yield X, slice(start, start := start + len(X))
 
@@ -345,8 +323,6 @@ class EmbeddingTable:
     @cached_property
     def digest(self) -> str:
         """Digest of ids, rows and columns, computed from them; a file that stores another one is refused as damaged."""
-        from pro2.tables.arrow import content_digest
-
         whole, _ = self._source.verified
         if self._lazy_rows is None and not self._source.parts:
             return whole
@@ -394,8 +370,6 @@ class EmbeddingTable:
         In CSV files, text that a spreadsheet would take for a formula gets a quote before it, which `open` removes
         again; ``spreadsheet=False`` writes it as it is.
         """
-        from pro2.tables import arrays, arrow, csv_files, sources
-
         path = Path(path)
         suffix = check_format(path, self.n_rows * self.width)
         if suffix == "":
@@ -407,8 +381,7 @@ class EmbeddingTable:
             atomic_write(path.with_suffix(".csv"), columns, force)
             return atomic_write(path, lambda file: np.save(file, self.embeddings, allow_pickle=False), force)
         provenance = {"pro2_version": pro2.__version__, **self.provenance}
-        seal = arrow.seal(self.digest, provenance)
-        meta = {"provenance": to_json(provenance), "digest": self.digest, "seal": seal}
+        meta = {"provenance": to_json(provenance), "digest": self.digest, "seal": seal(self.digest, provenance)}
         write = {".parquet": sources.write_parquet, ".npz": arrays.write_npz}.get(suffix, sources.write_arrow)
         return atomic_write(path, partial(write, self, meta), force)
 

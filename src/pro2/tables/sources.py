@@ -127,7 +127,8 @@ def read_file(open_file: Opener, inside: str, origin: str) -> Source:
 
 def read_list(path: Path) -> Source:
     """All columns of a Parquet file or of a saved data set; none of them need be an embedding."""
-    return read_saved(path) if path.is_dir() else read_file(lru_cache(pa.memory_map), str(path), str(path))
+    with reading(path):
+        return read_saved(path) if path.is_dir() else read_file(lru_cache(pa.memory_map), str(path), str(path))
 
 
 def _ipc(opened: Callable[[], pa.NativeFile], origin: str) -> Source:
