@@ -83,16 +83,6 @@ def test_numbers_are_no_formulas_and_the_quote_is_optional() -> None:
         assert file.getvalue().decode() == f'x\n-1\n-0.5\n{text}\n""\n""\n'
 
 
-def test_the_quote_is_taken_away_again(tmp_path: Path) -> None:
-    cells = ["=SUM(A1)", "'=x", "''@y", "'plain", "-a", "'"]
-    table = EmbeddingTable(np.eye(6), cells, {"t": cells, "=c": [1, 2, 3, 4, 5, 6]})
-    for name in ("t.csv", "n.npy"):
-        opened = EmbeddingTable.open(table.save(tmp_path / name))
-        assert opened.ids.tolist() == opened.column("t").tolist() == cells
-        assert opened.column("=c").tolist() == [1, 2, 3, 4, 5, 6]
-    assert "\n'=SUM(A1),'=SUM(A1)," in (tmp_path / "t.csv").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_semicolons_tabs_blank_lines_and_a_pandas_index(tmp_path: Path, separator: str) -> None:
     lines = [

@@ -161,19 +161,3 @@ def test_pandas_polars_duckdb_and_datasets_read_the_file(tmp_path: Path) -> None
     np.testing.assert_array_equal(np.float32(first), table.embeddings[4])
     loaded = datasets.load_dataset("arrow", data_files=str(path), cache_dir=str(tmp_path / "cache"), split="train")
     assert loaded["id"][:] == table.ids.tolist()
-
-
-def test_files_written_by_pandas_and_polars_open(tmp_path: Path) -> None:
-    table = make_table()
-    frame = pd.DataFrame({"id": table.ids, "embedding": list(table.embeddings), "y": table.column("y")})
-    frame.to_feather(tmp_path / "pd.feather")
-    frame.to_parquet(tmp_path / "pd.parquet")
-    pl.from_pandas(frame).write_ipc(tmp_path / "pl.arrow")
-    pl.from_pandas(frame).write_ipc(tmp_path / "packed.arrow", compression="zstd")
-    wide_frame(n=12, y=table.column("y")).to_csv(tmp_path / "pd.csv")
-    for name in ("pd.feather", "pd.parquet", "pl.arrow", "packed.arrow"):
-        opened = EmbeddingTable.open(tmp_path / name)
-        np.testing.assert_array_equal(opened.embeddings, table.embeddings)
-        assert opened.ids.tolist() == table.ids.tolist()
-        assert opened.column("y").tolist() == table.column("y").tolist()
-    assert EmbeddingTable.open(tmp_path / "pd.csv").ids.tolist() == [f"r{i}" for i in range(12)]
