@@ -5,15 +5,10 @@ is tried in a child process, so that a crash, a hang or an allocation beyond rea
 tests. In a test::
 
     attack("tests/tables/damage.py:opens_the_same", whole, n=200, seed=0)
-
-From a shell, as long as you like::
-
-    python tests/mutators.py tests/tables/damage.py:opens_the_same whole.arrow --n 10000 --seed 1
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -165,7 +160,7 @@ def campaign(check: str, whole: Path, n: int, seed: int) -> tuple[Counter[str], 
     start = 0
     while start < n:
         done = subprocess.run(
-            [sys.executable, __file__, check, str(whole), "--n", str(n), "--seed", str(seed), "--start", str(start)],
+            [sys.executable, __file__, check, *map(str, (whole, n, seed, start))],
             capture_output=True,
             text=True,
             check=False,
@@ -232,23 +227,6 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (used + ALLOWANCE, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def main() -> None:
-    """The child's part with --start; without it the whole campaign, exit status 1 when something was found."""
-    parser = argparse.ArgumentParser(description="Damage a file again and again and see what its reader does.")
-    parser.add_argument("check", help="path/of/file.py:function")
-    parser.add_argument("whole", type=Path)
-    parser.add_argument("--n", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--start", type=int)
-    given = parser.parse_args()
-    if given.start is not None:
-        _child(given.check, given.whole, range(given.start, given.n), given.seed)
-        return
-    counts, findings = campaign(given.check, given.whole, given.n, given.seed)
-    print(f"{given.check} on {given.whole.name}: {dict(counts)}")
-    print("\n".join(findings))
-    sys.exit(bool(findings))
-
-
 if __name__ == "__main__":
-    main()
+    check, whole, n, seed, start = sys.argv[1:]
+    _child(check, Path(whole), range(int(start), int(n)), int(seed))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -161,12 +159,6 @@ def test_adapted_of_another_model_is_refused(problem):
     other = ProjectAndProbe().fit(Z, y)
     with pytest.raises(ValueError, match="adapted takes 9 features"):
         suggest_labels(model, X, 4, adapted=other.adapt(Z[:8], y[:8]))
-
-
-def test_torch_is_not_needed():
-    code = "import sys, pro2; pro2.suggest_labels; print(sorted({'torch', 'ray', 'matplotlib'} & set(sys.modules)))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_torch_pool_gives_the_same_rows(problem):

@@ -56,10 +56,6 @@ ANY_CLASSES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _bank(X: Any, y: Any) -> Any:
-    return pro2.ProbeBank(pro2.ProjectAndProbe().fit(X, y))
-
-
 def _adapted(model: Any, X: Any, y: Any, **options: Any) -> Any:
     adapted = model.fit(X, y).adapt(X[:10, :] + 0.5, y[:10], **options)
     return adapted.coef_, adapted.predict_proba(X)
@@ -79,23 +75,18 @@ def _problem(n_classes: int) -> tuple[np.ndarray, ...]:
     return X, y, rng.uniform(0.5, 2.0, 60), 0.1 * rng.standard_normal(8)
 
 
+CALLS = {**TWO_CLASSES, **ANY_CLASSES}
+CASES = [*((name, 2) for name in CALLS), *((name, 3) for name in [*ANY_CLASSES, "krylov_basis", "moments"])]
+
+
 @pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
-@pytest.mark.parametrize("name", [*TWO_CLASSES, *ANY_CLASSES])
-def test_results_stay_on_the_device_and_are_those_of_numpy(name: str, backend: str) -> None:
-    call, problem = {**TWO_CLASSES, **ANY_CLASSES}[name], _problem(2)
+@pytest.mark.parametrize(("name", "n_classes"), CASES)
+def test_results_stay_on_the_device_and_are_those_of_numpy(name: str, n_classes: int, backend: str) -> None:
+    problem = _problem(n_classes)
     there = to(backend, *problem)
-    expected, found = _arrays(call(*problem)), _arrays(call(*there))
+    expected, found = _arrays(CALLS[name](*problem)), _arrays(CALLS[name](*there))
     assert len(expected) == len(found)
     for ours, theirs in zip(expected, found):
         if hasattr(ours, "shape") and np.ndim(ours):
             assert theirs.device == there[0].device
-        np.testing.assert_allclose(to_numpy(theirs) if hasattr(theirs, "shape") else theirs, ours, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", ["torch", "torch-cuda"])
-@pytest.mark.parametrize("name", [*ANY_CLASSES, "krylov_basis", "moments"])
-def test_with_three_classes_too(name: str, backend: str) -> None:
-    call, problem = {**TWO_CLASSES, **ANY_CLASSES}[name], _problem(3)
-    there = to(backend, *problem)
-    for ours, theirs in zip(_arrays(call(*problem)), _arrays(call(*there))):
         np.testing.assert_allclose(to_numpy(theirs) if hasattr(theirs, "shape") else theirs, ours, rtol=1e-4, atol=1e-6)

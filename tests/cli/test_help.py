@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -66,17 +64,6 @@ def test_the_laboratory_is_listed_apart_with_whole_sentences() -> None:
     assert "  sweep " in laboratory
     assert "..." not in laboratory
     assert "exit status 1 if it is not" in " ".join(product.split())
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom pro2.cli.main import app\n"
-        "heavy = {'numpy', 'scipy', 'sklearn', 'torch', 'pyarrow', 'matplotlib', 'onnx', 'ray', 'pandas'}\n"
-        "heavy |= {'starlette', 'uvicorn', 'sqlite3'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_completion_proposes_names_by_their_beginning() -> None:
