@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pro2 import ProjectAndProbe
-from pro2.label.model import FOLDS, QUEUE, Fitted, Labelled, Refitter, refit, start_from
+from pro2.label.model import FOLDS, QUEUE, Fitted, Labelled, Refitter, abstention, refit, start_from
 
 
 def labelled_of(rows: list[int], truth: list[str], n_random: int, n_rows: int) -> Labelled:
@@ -93,6 +93,23 @@ def test_a_new_class_next_to_numbers_makes_all_of_them_text(pool, model, truth):
     X = pool.take(np.arange(40))
     assert start.adapt(X, labels).classes_.dtype.kind == "i"
     assert start.adapt(X, ["wolf", *labels[1:]]).classes_.tolist() == [*start.classes, "wolf"]
+
+
+@pytest.mark.parametrize(("n", "has_sets", "has_outliers"), [(6, False, False), (16, True, False), (60, True, True)])
+def test_label_sets_and_outliers_need_some_labels(pool, model, truth, n, has_sets, has_outliers):
+    rows = list(range(n))
+    classifier = start_from(model, pool).adapt(pool.take(rows), [truth[row] for row in rows])
+    found, X = abstention(pool, classifier), pool.take(np.arange(len(pool)))
+    by_hand = [[str(name) for name in classifier.classes_[each]] for each in classifier.predict_set(X, 0.9)]
+    assert [found.label_set(row) for row in range(len(pool))] == by_hand
+    assert any(len(each) < 3 for each in by_hand) == has_sets
+    np.testing.assert_allclose(found.outlier_score, classifier.outlier_score(X), rtol=1e-6)
+    assert any(found.is_unlike(row) for row in range(len(pool))) == has_outliers
+
+
+@pytest.mark.parametrize("labels", [[], ["cat"] * 30], ids=["no label", "labels of one class"])
+def test_there_are_no_sets_without_labels_of_two_classes(pool, model, labels):
+    assert abstention(pool, start_from(model, pool).adapt(pool.take(np.arange(len(labels))), labels)) is None
 
 
 class TestRefitter:

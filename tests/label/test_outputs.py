@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from pro2 import EmbeddingTable, load
@@ -55,6 +56,18 @@ def test_the_model_predicts_what_the_page_showed(written, table):
     assert [row["label"] for row in rows] == predicted
     assert [row["id"] for row in rows] == table.ids.tolist()
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
+
+
+def test_label_sets_and_outlier_scores_are_those_of_the_model(written, table):
+    _, folder, _ = written
+    model, X = load(folder / "adapted.safetensors"), np.asarray(table.embeddings)
+    sets = ["|".join(model.classes_[each]) for each in model.predict_set(X, 0.9)]
+    points = pyarrow.parquet.read_table(folder / "map.parquet").to_pydict()
+    with (folder / "predictions.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert points["set"] == [row["set"] for row in rows] == sets
+    for found in (points["outlier_score"], [float(row["outlier_score"]) for row in rows]):
+        np.testing.assert_allclose(found, model.outlier_score(X), atol=1e-6)
 
 
 def test_labels_have_one_row_per_item_in_the_shared_format(written, truth):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pro2.label.model import Abstention
 from pro2.label.session import Action
 
 pytestmark = pytest.mark.slow
@@ -81,6 +84,33 @@ def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
         found.page.click(f"#{opener}")
         assert violations(found, axe) == [], opener
         found.key("Escape")
+
+
+def test_label_sets_and_the_hint_of_an_outlier(serve, picture_pool, model, tab, axe):
+    with serve(picture_pool, model) as page:
+        session, n = page.session, len(picture_pool)
+        names = [str(name) for name in session.fitted.names]
+
+        def show(bits: list[bool], score: float) -> None:
+            known = Abstention(names, np.packbits(np.tile(bits, (n, 1)), axis=1), np.full(n, score))
+            session.set_model(replace(session.fitted, top=np.zeros(n, np.int16), abstention=known))
+
+        show([True, False, True], 0.99)
+        for scheme in ("light", "dark"):
+            found = tab(page.url, color_scheme=scheme)
+            assert "cat or fox: right for 90% of items" in found.text("#guess")
+            outlined = found.page.query_selector_all("button[data-possible] span:not([class])")
+            assert [each.inner_text() for each in outlined] == ["cat", "fox", "None of these?"]
+            assert found.text("#unlike") == "Unlike all labelled items"
+            assert violations(found, axe) == []
+        before = found.text("#guess")
+        show([True, True, False], 0.1)
+        found.wait(lambda: found.page.evaluate("document.body.dataset.version") == str(session.version))
+        assert found.text("#guess") == before  # nothing changes while one looks
+        found.key("2")
+        assert "cat or dog: right" in found.text("#guess")
+        assert found.text("#unlike") == ""
+        found.settled()
 
 
 SMALL = """

@@ -15,7 +15,7 @@ import pytest
 from pro2 import EmbeddingTable
 from pro2.label import session as module
 from pro2.label.estimate import Accuracy
-from pro2.label.model import Fitted, refit, start_from
+from pro2.label.model import Abstention, Fitted, refit, start_from
 from pro2.label.pool import Pool
 from pro2.label.session import GRID, LEASE, PER_PERSON, Action, Refused, Session, Settings
 from pro2.label.store import RANDOM, SECOND, SELECTED, SUGGESTED, Event, Store
@@ -460,6 +460,51 @@ class TestFigures:
         label_next(session, 1)
         assert [event.kind for event in session.store.events()[n:]] == ["figure", "label", "assign"]
         assert isinstance(session.history[5], Accuracy)
+
+
+class TestAbstention:
+    @pytest.fixture
+    def session(self, make, pool):
+        """Every row is predicted to be a cat and may be a dog; the last is unlike the labelled ones."""
+        session, n = make(), len(pool)
+        sets = np.packbits(np.tile([True, True, False], (n, 1)), axis=1)
+        score = np.linspace(0.0, 0.95, n)
+        score[-1] = 0.96
+        top = np.zeros(n, np.int16)
+        session.fitted = Fitted(30, None, CLASSES, top, top + 0.5, queue=range(n))
+        session.fitted = replace(session.fitted, abstention=Abstention(CLASSES, sets, score))
+        return session
+
+    def test_an_item_has_its_set_and_a_hint(self, session):
+        assert session.item(1)["set"] == ["cat", "dog"]
+        assert [row for row in range(len(session.pool)) if session.item(row)["unlike"]] == [len(session.pool) - 1]
+        session.fitted = replace(session.fitted, top=session.fitted.top + 2)  # newer than the sets
+        assert session.item(1)["set"] == ["fox", "cat", "dog"]
+        row = session.assigned("")[0]["row"]
+        shown = session.figures("")["guesses"][str(row)]
+        assert shown.items() <= session.item(row).items()
+
+    @pytest.mark.parametrize("bits", [[True, True, True], [True, False, False]])
+    def test_all_classes_or_the_prediction_alone_are_no_set(self, session, bits):
+        sets = np.packbits(np.tile(bits, (len(session.pool), 1)), axis=1)
+        session.fitted = replace(session.fitted, abstention=replace(session.fitted.abstention, sets=sets))
+        assert session.item(1)["set"] == []
+
+    def test_the_grid_is_sorted_and_searched_by_outlier_score(self, session):
+        order, score = session.grid("", "cat", "unlike"), session.fitted.abstention.outlier_score
+        assert rows_of(order["items"]) == list(range(len(score)))[::-1][:GRID]
+        found = session.grid("", "cat", "unlike", "outlier_score > 0.9 and doubt > 0.4")
+        assert rows_of(found["items"]) == np.flatnonzero(score > 0.9)[::-1].tolist()
+        session.fitted = replace(session.fitted, abstention=None)
+        assert session.grid("", "cat", "unlike", "outlier_score > 0")["total"] == 0
+        assert not session.item(len(score) - 1)["unlike"]
+
+    def test_sets_are_computed_only_when_no_newer_labels_wait(self, labelled, monkeypatch):
+        *steps, last = labelled._steps()
+        assert len(steps) == 2
+        assert last.abstention is not None
+        monkeypatch.setattr(module.Refitter, "is_behind", True)
+        assert len(list(labelled._steps())) == 2
 
 
 class TestViews:

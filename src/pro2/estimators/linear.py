@@ -211,9 +211,9 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         if not hasattr(self, "known_rows_"):
             raise AttributeError("outlier_score needs an adaptation by averaged Pro2: this classifier has none.")
         X = check_X(self, X, reset=False)
-        rows = to_numpy(unit_rows(X) if self.unit_rows_ else X).astype(np.float64)
+        rows = to_numpy(unit_rows(X) if self.unit_rows_ else X)
         coef, intercept = self.scores_head()
-        found = self._unlike(rows, self.known_centre_, rows @ coef.T + intercept)
+        found = self._unlike(rows, self.known_centre_, to_numpy(affine(rows, coef, intercept)).astype(np.float64))
         mean, sd = self.known_rows_.mean(axis=0), self.known_rows_.std(axis=0)
         known, new = (((each - mean) / np.maximum(sd, 1e-12)).max(axis=1) for each in (self.known_rows_, found))
         return np.searchsorted(np.sort(known), new) / (len(known) + 1.0)
@@ -231,8 +231,9 @@ class LinearClassifier(AffineMixin, BaseEstimator):
 
     def _unlike(self, rows: np.ndarray, centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Log distance from a centre, and energy of the scores, (n, 2)."""
-        with np.errstate(over="ignore"):
-            distance = np.sqrt(np.mean(((rows - centre) / self.known_scale_) ** 2, axis=1))
+        with np.errstate(over="ignore"):  # in the type of the rows: single precision takes half the time
+            deviations = (rows - centre.astype(rows.dtype)) / self.known_scale_.astype(rows.dtype)
+            distance = np.sqrt(np.einsum("ij,ij->i", deviations, deviations).astype(np.float64) / rows.shape[1])
         scores = scores - scores.mean(axis=1, keepdims=True)
         return np.column_stack([np.log(np.clip(distance, 1e-300, 1e300)), -np.logaddexp.reduce(scores, axis=1)])
 

@@ -26,6 +26,8 @@ from pro2.linalg.labelled import class_shares
 FOLDS = 5  # random rows are predicted by models that lack a fifth of the random rows
 QUEUE = 24  # rows chosen ahead
 CANDIDATES = 1024  # rows among which they are chosen: a quarter of a second
+COVERAGE = 0.9  # share of the items whose class is in their label set
+FALSE_ALARMS = 0.05  # share of items like the labelled ones that are said to be unlike them
 _UNLABELED = 2048  # rows that represent a larger pool where there is no source
 _PLACEHOLDERS = ("first", "second")  # which rows to label does not depend on the names of the classes
 
@@ -159,6 +161,36 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Abstention:
+    """Which classes each row may be of, and how unlike the labelled rows it is; from the labels of one moment."""
+
+    names: Sequence[str]
+    sets: np.ndarray  # (n_rows, ceil(K / 8)): a bit for each class that is in the label set of the row
+    outlier_score: np.ndarray  # (n_rows,)
+
+    def label_set(self, row: int) -> list[str]:
+        """Classes that hold the true one with probability `COVERAGE`; all classes where there are too few labels."""
+        return [name for name, bit in zip(self.names, np.unpackbits(self.sets[row])) if bit]
+
+    def is_unlike(self, row: int) -> bool:
+        """Whether a row is unlike the labelled ones; never with fewer than 1 / `FALSE_ALARMS` labels."""
+        return bool(self.outlier_score[row] > 1.0 - FALSE_ALARMS)
+
+
+def abstention(pool: Pool, classifier: LinearClassifier | None) -> Abstention | None:
+    """Label sets and outlier scores of all rows; None where the labels cannot give any."""
+    if classifier is None or not hasattr(classifier, "known_rows_") or classifier.report_.withheld:
+        return None
+    names = [str(name) for name in classifier.classes_.tolist()]
+    sets = np.empty((len(pool), -(-len(names) // 8)), dtype=np.uint8)
+    score = np.empty(len(pool), dtype=np.float32)
+    for X, rows in pool.table.iter_batches():
+        sets[rows] = np.packbits(classifier.predict_set(X, COVERAGE), axis=1)
+        score[rows] = classifier.outlier_score(X)
+    return Abstention(names, sets, score)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """A classifier and everything that the page shows of it."""
 
@@ -169,6 +201,7 @@ class Fitted:
     probability: Any = ()  # (n_rows,) of that class
     out_of_fold: Mapping[int, Prediction] = field(default_factory=dict)  # of random rows
     queue: Sequence[int] = ()  # rows to label next, best first
+    abstention: Abstention | None = None  # of these labels, or of fewer until that is computed
 
     def guess(self, row: int) -> tuple[str, float] | None:
         """The most probable class of a row and its probability."""
@@ -178,12 +211,14 @@ class Fitted:
 def refit(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Iterator[Fitted]:
     """Fit these labels and predict; then the same again with the rows to label next."""
     classifier = start.adapt(pool.take(labelled.rows), labelled.labels, labelled.selected)
-    fitted = Fitted(queue=before.queue)
+    fitted = Fitted(queue=before.queue, abstention=before.abstention)
     if classifier is not None:
         names = [str(name) for name in classifier.classes_.tolist()]
         logits = pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_)
         top, probability = most_probable(logits, len(names))
-        fitted = Fitted(len(labelled.rows), classifier, names, top, probability, queue=before.queue)
+        fitted = replace(
+            fitted, n=len(labelled.rows), classifier=classifier, names=names, top=top, probability=probability
+        )
     fitted = replace(fitted, out_of_fold=_out_of_fold(pool, start, labelled, fitted))
     yield fitted
     yield replace(fitted, queue=_next_rows(pool, start, labelled, fitted))
@@ -244,11 +279,16 @@ class Refitter:
         self._newest: Future[None] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are newer labels, for which a refit waits."""
+        newest = self._newest
+        return newest is not None and not (newest.running() or newest.done())
+
     def request(self) -> None:
         """There are newer labels. Any number of requests during a refit lead to one further refit."""
         with self._lock:
-            waits = self._newest is not None and not (self._newest.running() or self._newest.done())
-            if not (waits or self._stopping):
+            if not (self.is_behind or self._stopping):
                 self._newest = self._executor.submit(self._refit)
 
     def prepare(self, function: Callable[[], object]) -> None:

@@ -47,8 +47,9 @@ def write_outputs(
          notes.get(row, ""))
         for row, answer in answers.items()
     ]  # fmt: skip
-    guesses = ((pool.ids[row], fitted.guess(row)) for row in range(len(pool)))
-    predictions = [(name, guess[0], f"{guess[1]:.6f}") for name, guess in guesses if guess is not None]
+    found = _predictions(pool, fitted)
+    rounded = ([round(value, 6) if isinstance(value, float) else value for value in part] for part in found.values())
+    predicted = [row for row in zip(pool.ids, *rounded) if row[1] is not None]
     tasks = [_task(pool, fitted, row, str(answers[row].label), annotations.get(row, {})) for row in answers]
     table = pa.table({name: pa.array(column, pa.string()) for name, column in zip(COLUMNS, zip(*rows))})
     contents: dict[str, Callable[[Any], object]] = {
@@ -56,10 +57,8 @@ def write_outputs(
         "labels.csv": lambda file: write_rows(file, COLUMNS, rows, spreadsheet=False),
         "labels.arrow": lambda file: pyarrow.feather.write_feather(table, file, compression="uncompressed"),
         "labels.label-studio.json": lambda file: file.write(json.dumps(tasks, indent=1, ensure_ascii=False).encode()),
-        "predictions.csv": lambda file: write_rows(
-            file, ("id", "label", "probability"), predictions, spreadsheet=False
-        ),
-        "map.parquet": lambda file: pyarrow.parquet.write_table(_map(session.start, pool, fitted, rows), file),
+        "predictions.csv": lambda file: write_rows(file, ("id", *found), predicted, spreadsheet=False),
+        "map.parquet": lambda file: pyarrow.parquet.write_table(_map(session.start, pool, found, rows), file),
     }
     if pool.pictures is not None:
         contents["labels.cvat.xml"] = lambda file: _cvat(rows).write(file, "utf-8", xml_declaration=True)
@@ -111,18 +110,30 @@ def _cvat(rows: Iterable[Sequence[str]]) -> ElementTree.ElementTree:
     return ElementTree.ElementTree(root)
 
 
-def _map(start: Start, pool: Pool, fitted: Fitted, rows: Iterable[Sequence[str]]) -> pa.Table:
+def _predictions(pool: Pool, fitted: Fitted) -> dict[str, list[Any]]:
+    """Of every item, by column; `set` and `outlier_score` are those of `pro2 predict`, None without enough labels."""
+    rows, known = range(len(pool)), fitted.abstention
+    guesses = [fitted.guess(row) or (None, None) for row in rows]
+    return {
+        "label": [name for name, _ in guesses],
+        "probability": [p for _, p in guesses],
+        "set": [None if known is None else "|".join(known.label_set(row)) for row in rows],
+        "outlier_score": [None if known is None else float(known.outlier_score[row]) for row in rows],
+    }
+
+
+def _map(start: Start, pool: Pool, found: Mapping[str, list[Any]], rows: Iterable[Sequence[str]]) -> pa.Table:
     """Every item as a point, with its prediction, the doubt about it, and its label."""
     where = {name: i for i, name in enumerate(pool.ids)}
     label: list[str | None] = [None] * len(pool)
     note = list(label)
     for name, given, *_, text in rows:
         label[where[name]], note[where[name]] = given or None, text or None
-    guesses = [fitted.guess(row) or (None, None) for row in range(len(pool))]
     x, y = start.plane(pool).T
     columns = {
-        "id": pool.ids, "x": x, "y": y, "predicted": [name for name, _ in guesses],
-        "doubt": [None if p is None else 1.0 - p for _, p in guesses],
+        "id": pool.ids, "x": x, "y": y, "predicted": found["label"],
+        "doubt": [None if p is None else 1.0 - p for p in found["probability"]],
+        "set": pa.array(found["set"], pa.string()), "outlier_score": pa.array(found["outlier_score"], pa.float64()),
         "label": pa.array(label, pa.string()), "note": pa.array(note, pa.string()),
     }  # fmt: skip
     if pool.text is not None:

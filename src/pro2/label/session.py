@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from pro2.label.estimate import FEWEST, Accuracy, Outcome, accuracy, advice, agreement, basis, growth
 from pro2.label.inputs import Given
-from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, refit
+from pro2.label.model import Fitted, Labelled, Neighbours, Prediction, Refitter, Start, abstention, refit
 from pro2.label.pool import Pool
 from pro2.label.store import IMPORTED, NONE, RANDOM, SECOND, SELECTED, SUGGESTED, Event, JournalError, Store
 from pro2.tables import TableError
@@ -110,7 +110,10 @@ class Session:
     def _steps(self) -> Iterator[Fitted]:
         with self.lock:
             labelled, before = self.labelled(), self.fitted
-        yield from refit(self.pool, self.start, labelled, before)
+        for fitted in refit(self.pool, self.start, labelled, before):
+            yield fitted
+        if not self.refitter.is_behind:  # takes longer than the rest: only in a pause, so that no figure waits for it
+            yield replace(fitted, abstention=abstention(self.pool, fitted.classifier))
 
     def set_model(self, fitted: Fitted) -> None:
         """Show a newer model."""
@@ -235,10 +238,21 @@ class Session:
 
     def item(self, row: int) -> dict[str, Any]:
         """A row as the page shows it, with the model's prediction."""
-        guess = self.fitted.guess(row)
-        probability = None if guess is None or not self.fitted.n else round(guess[1], 4)
-        note = self.store.notes.get(row, "")
-        return self.pool.describe(row) | {"guess": guess and guess[0], "probability": probability, "note": note}
+        return self.pool.describe(row) | self._prediction(row) | {"note": self.store.notes.get(row, "")}
+
+    def _prediction(self, row: int) -> dict[str, Any]:
+        """What the page shows of the model's view of a row: its label set only where that is a choice of some."""
+        guess, abstained = self.fitted.guess(row), self.fitted.abstention
+        name, probability = guess or (None, 0.0)
+        possible = [] if abstained is None else abstained.label_set(row)
+        shows_set = abstained is not None and 1 < len(possible) < len(abstained.names)
+        return {
+            "guess": name,
+            "probability": round(probability, 4) if guess and self.fitted.n else None,
+            # the set may be older than the prediction, which is always in it
+            "set": list(dict.fromkeys([name, *possible])) if guess and shows_set else [],
+            "unlike": abstained is not None and abstained.is_unlike(row),
+        }
 
     def _assign(self, annotator: str) -> None:
         """Bring this person's assigned rows up to `PER_PERSON`, as long as there are any."""
@@ -331,7 +345,7 @@ class Session:
         """The figures of the panel, and new predictions for this person's items."""
         with self.lock:
             assigned = list(self.store.assigned.get(annotator, {}))
-            guesses = {str(row): guess for row in assigned if (guess := self.fitted.guess(row))}
+            guesses = {str(row): self._prediction(row) for row in assigned}
             rest = {"assigned": assigned, "guesses": guesses, "classes": self.classes, "version": self.version}
             return self.summary() | rest
 
@@ -403,8 +417,9 @@ class Session:
     ) -> dict[str, Any]:  # fmt: skip
         """Unlabelled items: those most like an item, those that a search finds, or those predicted to be of one class.
 
-        The latter two come with the least or the most certain first. Assigned items are left out, as they come up one
-        by one. Several people have a part of the pool each, so that no two of them look at the same grid.
+        The latter two come with the least certain, the most certain or the most unlike the labelled items first.
+        Assigned items are left out, as they come up one by one. Several people have a part of the pool each, so that no
+        two of them look at the same grid.
         """
         # before the lock: a pass over all embeddings
         if like is not None and like >= len(self.pool):
@@ -421,10 +436,10 @@ class Session:
                     rest = rest[self.search(query)[rest]]
                 except TableError as error:  # half a comparison, as it is typed, is no mistake
                     return {"items": [], "total": 0, "problem": str(error).removeprefix("where: ")}
-                score = self._doubt() if order == "certain" else -self._doubt()
+                score = self._order(order)
             elif label in self.fitted.names:
                 rest = rest[self.fitted.top[rest] == self.fitted.names.index(label)]
-                score = self._doubt() if order == "certain" else -self._doubt()
+                score = self._order(order)
             else:
                 rest, score = rest[:0], np.empty(len(self.pool))
             rows = rest[np.argsort(score[rest], kind="stable")[:GRID]]
@@ -433,20 +448,34 @@ class Session:
     def search(self, query: str) -> np.ndarray:
         """Mask of the rows whose name or text has all words of a query, or that satisfy a comparison.
 
-        A comparison, such as `site == "B" and doubt > 0.5`, is over columns of the table, `predicted` and `doubt`.
+        A comparison, such as `site == "B" and doubt > 0.5`, is over columns of the table, `predicted`, `doubt` and
+        `outlier_score`.
         """
         if not re.search(r"[=<>]|\bin *\[", query):
             words = query.casefold().split()
             return np.array([all(word in text for word in words) for text in self.pool.all_words], dtype=bool)
         table, names = self.pool.table, np.array([*self.fitted.names, ""])
         top = self.fitted.top if self.fitted.names else np.full(len(table), -1)
-        made: dict[str, Callable[[], np.ndarray]] = {"predicted": lambda: names[top], "doubt": self._doubt}
+        made: dict[str, Callable[[], np.ndarray]] = {
+            "predicted": lambda: names[top], "doubt": self._doubt, "outlier_score": self._outlier_score,
+        }  # fmt: skip
         mask = parse(query, [*made, "id", *self.pool.shown])
         return np.asarray(mask(lambda name: made[name]() if name in made else table.column(name)))
 
     def _doubt(self) -> np.ndarray:
         """How probable it is that the prediction for a row is wrong, (n_rows,)."""
         return 1.0 - np.asarray(self.fitted.probability) if self.fitted.names else np.ones(len(self.pool))
+
+    def _outlier_score(self) -> np.ndarray:
+        """How unlike the labelled rows each row is, (n_rows,); 0 as long as that is not known."""
+        known = self.fitted.abstention
+        return np.zeros(len(self.pool)) if known is None else known.outlier_score
+
+    def _order(self, order: str) -> np.ndarray:
+        """What a grid is sorted by, the smallest first, (n_rows,)."""
+        if order == "unlike":
+            return -self._outlier_score()
+        return self._doubt() if order == "certain" else -self._doubt()
 
     def listing(self, query: str, offset: int) -> dict[str, Any]:
         """Labelled items: those that people disagree on, those where the model disagrees, then the newest."""

@@ -79,7 +79,8 @@ export class Grid {
     const box = h("input", { type: "checkbox", value: item.row, checked, "aria-label": `${item.name}: not ${label}` });
     const wrong = h("span", { className: "wrong", "aria-hidden": "true" }, `not ${label}`);
     const sure = item.probability === null ? "" : percent(item.probability);
-    const guess = this.selected && item.guess ? `${item.guess} ${sure}` : sure;
+    const unlike = item.unlike ? " · unlike" : "";
+    const guess = (this.selected && item.guess ? `${item.guess} ${sure}` : sure) + unlike;
     const probability = guess ? h("span", { className: "sure" }, guess) : null;
     const short = (text) => h("span", { className: "short" }, text);
     const text = item.text ?? (item.columns.map(([, value]) => value).join(", ") || item.name);

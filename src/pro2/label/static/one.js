@@ -6,6 +6,7 @@ import { $, NONE, count, h, moreLike, percent, picture, setText } from "./dom.js
 const ENLARGE = 8; // times its own size, at most: a tiny picture on a whole screen shows nothing but its pixels
 const FULL = 65500; // pixels: an image as it is
 const MANY = 20; // from this many classes on a letter starts the search instead: nobody remembers so many keys
+const LONG_SET = 6; // classes of a label set that are named; more are only outlined
 const LETTERS = [..."abcdefghijklopqrvwy"]; // without those of the buttons below the classes
 
 const BUTTONS = { m: "more-like", n: "open-new", t: "open-note", x: "none", z: "zoom" };
@@ -87,8 +88,8 @@ export class OneByOne {
   updateGuesses(guesses) {
     for (const item of this.assigned) {
       const isShown = item.row === this.shown?.row;
-      if (!guesses[item.row] || (isShown && this.shown.guess !== null)) continue;
-      [item.guess, item.probability] = guesses[item.row];
+      if (!guesses[item.row]?.guess || (isShown && this.shown.guess !== null)) continue;
+      Object.assign(item, guesses[item.row]);
       if (isShown) {
         this.shown = item;
         this.showGuess();
@@ -158,17 +159,32 @@ export class OneByOne {
     const item = this.shown, line = $("guess");
     for (const button of $("classes").querySelectorAll("button")) {
       button.toggleAttribute("data-guess", button.dataset.name === item?.guess);
+      button.toggleAttribute("data-possible", item?.set.includes(button.dataset.name) ?? false);
       button.disabled = item === null;
     }
     for (const id of ["skip", "none", "more-like", "open-note", "open-new"]) $(id).disabled = item === null;
     $("accept").disabled = !item?.guess;
+    $("none").toggleAttribute("data-possible", item?.unlike ?? false);
+    setText($("none").firstElementChild, item?.unlike ? "None of these?" : "None of these");
+    setText($("unlike"), item?.unlike ? "Unlike all labelled items" : "");
     if (!item?.guess) {
       setText(line, item ? "No prediction yet: choose a class." : "");
       return;
     }
     // before the first label nothing has checked the source model's own probability here
     const probability = item.probability === null ? ", by the source model" : `, ${percent(item.probability)}`;
-    line.replaceChildren("Prediction: ", h("b", {}, item.guess), h("span", { className: "sure" }, probability));
+    line.replaceChildren(
+      h("span", {}, "Prediction: ", h("b", {}, item.guess), h("span", { className: "sure" }, probability)),
+      h("span", { className: "note" }, this.among(item.set)),
+    );
+  }
+
+  /** The label set in words. */
+  among(names) {
+    if (!names.length) return "";
+    const or = new Intl.ListFormat("en-GB", { type: "disjunction" });
+    const classes = names.length > LONG_SET ? `one of ${names.length} outlined classes` : or.format(names);
+    return `${classes}: right for 90% of items`;
   }
 
   answer(action) {
