@@ -12,6 +12,14 @@ import pro2
 RUNTIMES = {"torch", "onnxruntime", "transformers", "ray", "matplotlib", "PIL"}
 FILES = {"pyarrow", "msgspec", "jinja2", "filelock"}
 NUMERICAL = {"numpy", "pandas", "scipy", "sklearn", "onnx", "starlette", "uvicorn", "sqlite3"}
+WITHOUT_PANDAS = """
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+"""
 LIGHT = {
     "the package": ("import pro2", RUNTIMES | FILES),
     "choosing rows": ("from pro2 import suggest_labels", RUNTIMES),
@@ -20,7 +28,7 @@ LIGHT = {
         "import pro2.embed; pro2.embed.list_backbones(); pro2.embed.register_backbone; pro2.embed.open_images",
         RUNTIMES,
     ),
-    "the demo": ("sys.modules['pandas'] = None; import pro2.lab.demo, pro2.lab.report.demo_page", {"matplotlib"}),
+    "the demo": (f"{WITHOUT_PANDAS}import pro2.lab.demo, pro2.lab.report.demo_page", {"matplotlib"}),
 }
 
 
