@@ -153,7 +153,7 @@ def test_arrow_is_mapped_read_when_asked_for_and_read_only(tmp_path: Path, dtype
     opened = EmbeddingTable.open(path)
     assert (opened.n_rows, opened.width) == (1000, 5)
     assert not {"embeddings", "ids", "rows"} & set(opened.__dict__)
-    assert not {"ids", "pieces"} & set(opened._source.__dict__)
+    assert not {"ids", "whole"} & set(opened._source.__dict__)
     opened.column("y")
     assert list(opened._source.read_columns) == ["y"]
     X = opened.embeddings
@@ -175,7 +175,7 @@ def test_batches_cover_all_rows_in_order_across_record_batches(tmp_path: Path) -
     assert all(len(X) <= 5 for X, _ in seen)
     assert [row for _, span in seen for row in range(span.start, span.stop)] == list(range(25))
     np.testing.assert_array_equal(np.concatenate([X for X, _ in seen]), table.embeddings)
-    assert len(many._source.pieces) == 4  # streaming never joined the blocks
+    assert "whole" not in many._source.__dict__  # streaming never joined the blocks
     rows = [24, 0, 7, 6, 13, 7]
     np.testing.assert_array_equal(many.take(rows).embeddings, table.embeddings[rows])
     assert many.verify() == table.digest
@@ -218,7 +218,7 @@ def test_parquet_streams_in_batches_and_is_kept_only_as_a_whole(tmp_path: Path) 
         assert max(map(len, batches)) <= 4
         np.testing.assert_array_equal(np.concatenate(batches), table.embeddings)
         opened.verify()
-        assert "pieces" not in opened._source.__dict__
+        assert "whole" not in opened._source.__dict__
         np.testing.assert_array_equal(opened.embeddings, table.embeddings)
 
 

@@ -111,7 +111,7 @@ def test_larger_than_memory_a_selection_streams(tmp_path: Path, monkeypatch: pyt
         batches = [X for X, _ in opened.take(rows).iter_batches(7)]
         np.testing.assert_array_equal(np.concatenate([np.empty((0, 5)), *batches]), table.embeddings[rows])
         np.testing.assert_array_equal(opened.take(rows).embeddings, table.embeddings[rows])
-    assert "pieces" not in opened._source.__dict__
+    assert "whole" not in opened._source.__dict__
 
 
 def rewrite(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], object]:

@@ -1,7 +1,5 @@
 """`pro2 inspect` and `pro2 export`: what a file holds, and a classifier in other formats."""
 
-from __future__ import annotations
-
 import enum
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The `pro2` command: its commands, and errors as one line in the terms of the command line."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Arguments and options that several commands have, each with one name, flag and help text; Tab completion; help."""
 
-from __future__ import annotations
-
 import enum
 import importlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From images and texts to embeddings: the only package that imports a deep-learning runtime."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -5,8 +5,6 @@ at any moment loses only the shards in progress. Each is named by a digest of al
 never used for other images, weights or settings. A lock keeps a second process out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob
@@ -22,7 +20,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from pro2.atomic import FULL, atomic_write, check_target
-from pro2.embed.engines import Batching, Engine, Shard, embed_shards
+from pro2.embed.engines import Batching, Engine, embed_shards
 from pro2.embed.images import MAX_PIXELS
 from pro2.embed.sources import Rows
 from pro2.embed.spec import Backbone, check_choice
@@ -156,11 +154,11 @@ class _Run:
         shards, missing, resumed = self.batching.shards(), [], 0
         skipped: dict[int, str] = {}
         for index, shard_rows in enumerate(shards):
-            found = self._read(index)
-            if found is None or (found.skipped and self.batching.on_error != "skip"):
+            found = self._skipped_in(index)
+            if found is None or (found and self.batching.on_error != "skip"):
                 missing.append(index)
             else:
-                skipped |= found.skipped
+                skipped |= found
                 resumed += len(shard_rows)
         done = resumed
         progress(done, len(self.rows))
@@ -206,15 +204,14 @@ class _Run:
     def _file(self, index: int) -> Path:
         return self.folder / f"shard-{index:06d}-{self.keys[index]}.arrow"
 
-    def _read(self, index: int) -> Shard | None:
-        """A finished shard; None where it is missing or damaged, so that it is computed again."""
+    def _skipped_in(self, index: int) -> dict[int, str] | None:
+        """Skipped rows of a finished shard; None where it is missing or damaged, so that it is computed again."""
         try:
             table = EmbeddingTable.open(self._file(index))
             table.verify()
         except (FileNotFoundError, ValueError):
             return None
-        skipped = {int(row): reason for row, reason in table.provenance["skipped"].items()}
-        return Shard(index, table.embeddings, skipped)
+        return {int(row): reason for row, reason in table.provenance["skipped"].items()}
 
 
 def _digest(settings: list[Any], rows: Rows, subset: range) -> str:

@@ -5,8 +5,6 @@ and 16-bit grey keeps its upper 8 bits. Files that are truncated, corrupt, not a
 `max_pixels` are refused with the reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import warnings

@@ -4,8 +4,6 @@ Models are read from a folder or the Hugging Face cache; nothing is downloaded, 
 command that fetches it. (timm looks in its own cache first and then, if online, on the hub.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator

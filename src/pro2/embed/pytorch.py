@@ -3,8 +3,6 @@
 For the CPU the network is exported to an ONNX file once, which is kept in the cache and compared with PyTorch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

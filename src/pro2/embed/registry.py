@@ -4,8 +4,6 @@ Names without a runtime are built in, registered with `register_backbone`, or pr
 the entry point group `pro2.backbones` (entry name = backbone name, value = a factory).
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

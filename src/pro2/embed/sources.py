@@ -1,7 +1,5 @@
 """Rows to embed: images in folders, lists, Parquet files and saved data sets, and the texts of a list."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import hashlib

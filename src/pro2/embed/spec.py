@@ -1,7 +1,5 @@
 """What a backbone is: its name, its preprocessing and the origin of its weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -4,8 +4,6 @@ Read `embeddings` (the table), `arrow` (its source, which reads columns when the
 they come from); `arrays` and `csv_files` are the other formats.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

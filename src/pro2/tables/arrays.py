@@ -67,7 +67,7 @@ def _source(entries: dict[str, Entry], meta: Mapping[str, Any], embedding: str |
         kind = pa.string() if dtype is None or dtype.kind in "USO" else pa.from_numpy_dtype(dtype.newbyteorder("="))
         fields.append((name, pa.list_(kind, shape[1]) if len(shape) == 2 else kind))
     schema = pa.schema(fields, {META: to_json(meta)} if meta else None)
-    return Source(schema, n_rows, load, str(path), keep=True, skipped=skipped)
+    return Source(schema, n_rows, load, str(path), keep=True, unusable=skipped)
 
 
 def _attributes(entries: dict[str, Entry]) -> dict[str, Entry]:

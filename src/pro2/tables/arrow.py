@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -152,50 +153,30 @@ def to_ids(ids: Any, n_rows: int) -> pa.ChunkedArray:
 # ---- columns that are read when they are asked for
 
 
+@dataclasses.dataclass(eq=False)
 class Source:
-    """Columns by name, read when they are asked for: the one place where the bytes of a file become arrays.
+    """Columns by name, read when they are asked for: the one place where the bytes of a file become arrays."""
 
-    Parameters
-    ----------
-    schema, n_rows
-        Of all columns; known without reading them.
-    load : callable
-        ``load(names, rows)`` returns record batches of those columns, if possible of about `rows` rows each.
-    origin : str
-        What messages call it.
-    keep : bool
-        Whether the embedding costs no more memory when it is kept: it is in memory, or in a memory map.
-    skipped : mapping of column name to reason
-        What the file holds and a table cannot.
-    parts : sequence of Source
-        Of a folder: its files, in the order of their names.
-    """
-
+    schema: pa.Schema  # of all columns; it and the number of rows are known without reading them
+    n_rows: int
+    load: Callable[[list[str], int | None], Iterable[pa.RecordBatch]]  # of columns, in batches of about so many rows
+    origin: str  # what messages call it
+    keep: bool = False  # whether the whole embedding may be kept: it is one array in memory, or in a memory map
+    unusable: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what a table cannot hold, and why
+    parts: Sequence[Source] = ()  # of a folder: its files, in the order of their names
     embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
+    read_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        n_rows: int,
-        load: Callable[[list[str], int | None], Iterable[pa.RecordBatch]],
-        origin: str,
-        keep: bool = False,
-        skipped: Mapping[str, str] = {},
-        parts: Sequence[Source] = (),
-    ) -> None:
-        if len(set(schema.names)) < len(schema.names):
-            repeated = next(name for name in schema.names if schema.names.count(name) > 1)
-            raise TableError(f"{origin} has two columns called {repeated!r}; rename one")
-        self.schema, self.n_rows, self.load, self.origin = schema, n_rows, load, origin
-        self.keep, self._skipped, self.parts = keep, skipped, parts
-        self.read_columns: dict[str, np.ndarray] = {}
+    def __post_init__(self) -> None:
+        repeated = [name for name, n in Counter(self.schema.names).items() if n > 1]
+        if repeated:
+            raise TableError(f"{self.origin} has two columns called {repeated[0]!r}; rename one")
 
     @classmethod
     def of(cls, table: pa.Table, origin: str) -> Source:
         """Columns of a table in memory or in a memory map."""
-        return cls(
-            table.schema, table.num_rows, lambda names, rows: table.select(names).to_batches(), origin, keep=True
-        )
+        keep = all(column.num_chunks <= 1 for column in table.columns)
+        return cls(table.schema, len(table), lambda names, rows: table.select(names).to_batches(), origin, keep)
 
     def choose(self, embedding: str | None) -> Source:
         """Find the column or columns that hold the embedding."""
@@ -244,7 +225,7 @@ class Source:
         reason = "its type {} is not bool, integer, float, text or a list of numbers"
         unusable = set(self.schema.names) - {self.id_name, *self.embedding, *self.columns.values()}
         fields = (field for field in self.schema if field.name in unusable)
-        return {field.name: reason.format(field.type) for field in fields} | dict(self._skipped)
+        return {field.name: reason.format(field.type) for field in fields} | dict(self.unusable)
 
     def column(self, name: str, keep: bool = True) -> np.ndarray:
         """One column as NumPy, by the name that it has in a table."""
@@ -319,22 +300,18 @@ class Source:
                 yield read_only(X)
 
     @cached_property
-    def pieces(self) -> list[np.ndarray]:
-        """The whole embedding as the arrays that a file has it in; views of a memory map cost nothing."""
-        return list(self.matrices())
+    def whole(self) -> np.ndarray:
+        """The whole embedding as one array, which is kept; a view of a memory map that has it in one piece."""
+        pieces = list(self.matrices())
+        if len(pieces) == 1:
+            return pieces[0]
+        return read_only(np.concatenate([np.empty((0, self.matrix_type[0]), self.matrix_type[1]), *pieces]))
 
     @property
     def is_kept(self) -> bool:
         """Whether to have the whole embedding at once, because that costs little or is done already."""
         width, dtype = self.matrix_type
-        return self.keep or "pieces" in self.__dict__ or self.n_rows * width * dtype.itemsize <= KEPT
-
-    def whole(self) -> np.ndarray:
-        """The whole embedding as one array, which is kept."""
-        if len(self.pieces) != 1:
-            empty = np.empty((0, self.matrix_type[0]), self.matrix_type[1])
-            self.pieces = [read_only(np.concatenate([empty, *self.pieces]))]
-        return self.pieces[0]
+        return self.keep or "whole" in self.__dict__ or self.n_rows * width * dtype.itemsize <= KEPT
 
     def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The embedding in order, at most `size` rows at a time: all of it, or `rows` that increase.
@@ -350,8 +327,8 @@ class Source:
                 start += part.n_rows
             return
         blocks: Iterator[np.ndarray]
-        if self.keep or "pieces" in self.__dict__:
-            blocks = (piece[i : i + size] for piece in self.pieces for i in range(0, len(piece), size))
+        if self.keep or "whole" in self.__dict__:
+            blocks = (self.whole[i : i + size] for i in range(0, self.n_rows, size))
         else:
             blocks = self.matrices(size)
         for block in blocks:
@@ -367,10 +344,10 @@ class Source:
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """Some rows of the embedding in any order; rows without a gap in one piece are a view."""
-        if self.is_kept and len(self.pieces) == 1:
+        if self.is_kept:
             if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-                return self.pieces[0][rows[0] : rows[0] + len(rows)]
-            return read_only(self.pieces[0][rows])
+                return self.whole[rows[0] : rows[0] + len(rows)]
+            return read_only(self.whole[rows])
         order, start = np.argsort(rows, kind="stable"), 0
         X = np.empty((len(rows), self.matrix_type[0]), self.matrix_type[1])
         for block in self.blocks(BATCH, rows[order]):

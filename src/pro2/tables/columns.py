@@ -5,8 +5,6 @@ make every row as long. Integers with missing values are floats as long as that 
 booleans with missing values, are objects.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -121,21 +119,10 @@ def like_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def choose(kinds: Mapping[str, str], embedding: str | None, contents: str, origin: object) -> list[str]:
     """Names of the one column of lists that is the embedding, or of one column per dimension in numerical order.
 
-    Parameters
-    ----------
-    kinds : mapping of column name to kind
-        ``"list"`` for a column with a row of floats per row, ``"float"``, ``"int"``, or anything else.
-    embedding : str or None
-        A name, or a pattern such as ``e*``. None: the only column of lists, or else the only run of float columns that
-        are numbered from 0 or 1.
-    contents : str
-        What the file holds, for the message.
-
-    Returns
-    -------
-    list of str
-        Numbered columns of other kinds are among them: a dimension with a word in one cell must be an error, and
-        not a narrower embedding. The caller names that cell.
+    `kinds` says of each column whether it is a "list" of floats per row, "float", "int", or anything else. `embedding`
+    is a name or a pattern such as ``e*``; without it, the only column of lists is taken, or else the only run of float
+    columns that are numbered from 0 or 1. Numbered columns of other kinds are among them: a dimension with a word in
+    one cell must be an error, which the caller raises, and not a narrower embedding. `contents` is for messages.
     """
     lists = [name for name, kind in kinds.items() if kind == "list"]
     runs = _runs(kinds)

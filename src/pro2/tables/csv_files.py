@@ -162,20 +162,15 @@ def _round_trip(cells: list[str], kind: pa.DataType) -> bool:
 def read_labels(paths: Sequence[Path], label: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Ids and labels of the labelled lines of CSV files with a column `id` and one of labels.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        One file per round of labelling, for example; an id may have a label in one of them only.
-    label : str, optional
-        Name of the label column. By default ``label``, or the only column besides the ids.
+    An id may have a label in one file only. The labels are in the column `label`, by default ``label`` or the only one
+    besides the ids.
     """
     parts = []
     for path in paths:
         columns = read_columns(path)
-        id_name = next((name for name in ID_NAMES if name in columns), None)
-        if id_name is None:
+        ids = next((columns.pop(name) for name in ID_NAMES if name in columns), None)
+        if ids is None:
             raise TableError(f"{path} has no column 'id'; its columns are {', '.join(columns)}")
-        ids = columns.pop(id_name)
         check_unique(ids, str(path))
         name = label or (next(iter(columns)) if len(columns) == 1 else "label")
         if name not in columns:
@@ -192,12 +187,9 @@ def read_labels(paths: Sequence[Path], label: str | None = None) -> tuple[np.nda
 
 
 def write_rows(file: IO[bytes], header: Sequence[str], rows: Iterable[Sequence[Any]], spreadsheet: bool = True) -> None:
-    """Write lines of CSV; with `spreadsheet`, text that a spreadsheet would take for a formula gets a quote before it.
+    """Write lines of text, numbers, booleans, or None for an empty cell.
 
-    Parameters
-    ----------
-    rows : iterable of sequences
-        Text, numbers, booleans, or None for an empty cell.
+    With `spreadsheet`, text that a spreadsheet would take for a formula gets a quote before it.
     """
     # a file name may hold bytes that are not text
     text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)

@@ -1,7 +1,5 @@
 """Few-shot draws: which rows of a target are labelled, evaluated and validated, as row numbers of a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The embedding table: ids, one embedding matrix, typed columns; one file that opens in milliseconds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
@@ -167,7 +165,7 @@ class EmbeddingTable:
     @cached_property
     def embeddings(self) -> np.ndarray:
         """(n_rows, width), read-only; a view of the memory map unless rows were picked out of order."""
-        return self._source.whole() if self._lazy_rows is None else self._source.gather(self.rows)
+        return self._source.whole if self._lazy_rows is None else self._source.gather(self.rows)
 
     @cached_property
     def ids(self) -> np.ndarray:

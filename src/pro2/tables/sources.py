@@ -234,9 +234,8 @@ def read_folder(
                 columns = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, kinds)]
                 yield pa.record_batch(columns, schema=kinds)
 
-    whole = Source(schema, sum(part.n_rows for part in parts), load, origin, all(p.keep for p in parts), parts=parts)
-    whole.embedding = parts[0].embedding
-    return whole
+    n_rows = sum(part.n_rows for part in parts)
+    return Source(schema, n_rows, load, origin, parts=parts, embedding=parts[0].embedding)
 
 
 def _check_part(part: Source, first: Source) -> None:

@@ -3,9 +3,8 @@
 Of the syntax tree only comparisons, `and`, `or`, `not`, column names, constants and lists of constants are accepted.
 """
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import difflib
 import keyword
 import operator
@@ -41,16 +40,10 @@ def close_names(name: str, names: Sequence[str]) -> str:
 
 
 def parse(expression: str, names: Sequence[str]) -> Mask:
-    """Turn a filter into a function from columns to a row mask.
+    """Turn a filter over the columns `names` into a function from columns to a row mask.
 
-    Parameters
-    ----------
-    expression : str
-        Comparisons (``==  !=  <  <=  >  >=``) and ``in [..]`` over columns, joined by ``and``, ``or``, ``not`` and
-        parentheses. Text values need quotes; a column name that is not a plain word goes in backticks. ``None`` stands
-        for a missing value.
-    names : sequence of str
-        The columns that may appear.
+    Comparisons (``==  !=  <  <=  >  >=``) and ``in [..]`` are joined by ``and``, ``or``, ``not`` and parentheses. Text
+    values need quotes; a column name that is not a plain word goes in backticks. ``None`` stands for a missing value.
     """
     if not isinstance(expression, str) or not expression.strip():
         raise TableError(f'where expects a filter such as "split == 0 and y != place", found {expression!r}')
@@ -140,22 +133,20 @@ class _Filter:
         raise self._wrong(f"cannot read {self._text(node)[:40]!r}")
 
     def _operand(self, node: ast.expr) -> _Operand:
-        sign = 1
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            sign, node = (-1 if isinstance(node.op, ast.USub) else 1), node.operand
-            if not isinstance(node, ast.Constant) or type(node.value) not in (int, float):
-                raise self._wrong(f"cannot read {self._text(node)[:40]!r} after a sign", "a number")
-        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | None):
-            if isinstance(node.value, int) and node.value > _LARGEST:
-                raise self._wrong("a number of more than 40 digits", "a smaller one; quote it if it is text")
-            return _Operand(None, -node.value if sign < 0 else node.value)  # type: ignore[operator]
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name | ast.Attribute):
+            name = self._text(node)
+            if name not in self.names:
+                hint = close_names(name, self.names)
+                raise TableError(f"where: no column {name!r}; {hint}. A text value needs quotes: '{name}'")
+            return _Operand(name)
+        value: Any = ()
+        with contextlib.suppress(ValueError):  # of anything but a constant, or a number with a sign
+            value = ast.literal_eval(node)
+        if not isinstance(value, bool | int | float | str | None):
             raise self._wrong(f"cannot read {self._text(node)[:40]!r}", "a column or a value")
-        name = self._text(node)
-        if name not in self.names:
-            hint = close_names(name, self.names)
-            raise TableError(f"where: no column {name!r}; {hint}. A text value needs quotes: '{name}'")
-        return _Operand(name)
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise self._wrong("a number of more than 40 digits", "a smaller one; quote it if it is text")
+        return _Operand(None, value)
 
     def _membership(self, column: _Operand, right: ast.expr) -> Mask:
         if column.name is None:
