@@ -24,6 +24,7 @@ _LAZY = {
     "SourceMoments": "pro2.estimators.moments",
     "EmbeddingTable": "pro2.tables.embeddings",
     "suggest_labels": "pro2.active",
+    "find_duplicates": "pro2.estimators.duplicates",
 }
 
 __all__ = [*sorted(_LAZY), "__version__"]
