@@ -130,10 +130,19 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class Tab:
-    """A page in the browser, with the messages of its console."""
+    """A page in the browser, with the messages of its console, and the server that it comes from."""
 
     page: Any
     console: list[str]
+    server: Any = None
+
+    @property
+    def session(self) -> Any:
+        return self.server.session
+
+    @property
+    def labels(self) -> dict[int, str]:
+        return {row: answer.label for row, answer in self.session.store.labels.items()}
 
     def open(self, url: str) -> Tab:
         self.page.goto(url)
@@ -170,14 +179,29 @@ class Tab:
         self.wait("document.getElementById('saved').dataset.state === 'saved'")
         return self
 
-    def informed(self, page: Any) -> Tab:
+    def informed(self) -> Tab:
         """Until everything that was answered so far is fitted, and the page has the figures of that fit."""
-        page.session.refitter.wait()
-        self.wait(lambda: self.page.evaluate("document.body.dataset.version") == str(page.session.version))
+        self.session.refitter.wait()
+        self.wait(lambda: self.page.evaluate("document.body.dataset.version") == str(self.session.version))
         return self
 
     def text(self, selector: str) -> str:
         return (self.page.text_content(selector) or "").strip()
+
+    def says(self, selector: str, text: str) -> Tab:
+        """Until an element contains a text."""
+        self.wait(lambda: self.page.locator(selector).count() and text in self.text(selector))
+        return self
+
+    def number(self, selector: str, n: int) -> Tab:
+        """Until there are so many elements."""
+        self.wait(lambda: self.page.locator(selector).count() == n)
+        return self
+
+    @property
+    def tiles(self) -> list[int]:
+        """Rows in the grid."""
+        return self.page.eval_on_selector_all("#tiles input", "boxes => boxes.map((box) => Number(box.value))")
 
     @property
     def shown(self) -> str:
@@ -201,24 +225,39 @@ class Tab:
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
-    """Opens pages; any message on the console at the end is a failure."""
+    """Opens the page of a server, or an empty one; any message on the console at the end is a failure."""
     contexts: list[Any] = []
     tabs: list[Tab] = []
 
-    def make(url: str | None, quiet: bool = True, **options: Any) -> Tab:
+    def make(server: Any, who: str = "", view: str = "", quiet: bool = True, **options: Any) -> Tab:
         contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
         contexts[-1].add_init_script("window.keysUp = 0; addEventListener('keyup', () => keysUp++, true)")
         page, console = contexts[-1].new_page(), []
         page.set_default_timeout(120_000)
         page.on("console", lambda message: console.append(message.text))
         page.on("pageerror", lambda error: console.append(str(error)))
-        found = Tab(page, console)
+        found = Tab(page, console, server)
         if quiet:
             tabs.append(found)
-        return found if url is None else found.open(url)
+        return found if server is None else found.open(server.url_for(who) + view)
 
     yield make
     messages = [line for each in tabs for line in each.console]
     for context in contexts:
         context.close()
     assert messages == []
+
+
+@pytest.fixture
+def open_tab(
+    serve: Serve, tab: Callable[..., Tab], picture_pool: Pool, model: ProjectAndProbe
+) -> Iterator[Callable[..., Tab]]:
+    """Serves a pool until the test ends, and opens its page."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(
+            pool: Pool = picture_pool, model: Any = model, *, view: str = "", quiet: bool = True, **options: Any
+        ) -> Tab:
+            return tab(stack.enter_context(serve(pool, model, **options)), view=view, quiet=quiet)
+
+        yield opened

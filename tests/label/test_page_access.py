@@ -61,7 +61,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 
 @pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
 def test_no_violation_in_any_view_or_dialog(busy, tab, axe, options):
-    found = tab(busy.url, **options)
+    found = tab(busy, **options)
     for view in VIEWS:
         found.view(view)
         ready(found, view)
@@ -97,7 +97,7 @@ def test_label_sets_and_the_hint_of_an_outlier(serve, picture_pool, model, tab, 
 
         show([True, False, True], 0.99)
         for scheme in ("light", "dark"):
-            found = tab(page.url, color_scheme=scheme)
+            found = tab(page, color_scheme=scheme)
             assert "cat or fox: right for 90% of items" in found.text("#guess")
             outlined = found.page.query_selector_all("button[data-possible] span:not([class])")
             assert [each.inner_text() for each in outlined] == ["cat", "fox", "None of these?"]
@@ -105,7 +105,7 @@ def test_label_sets_and_the_hint_of_an_outlier(serve, picture_pool, model, tab, 
             assert violations(found, axe) == []
         before = found.text("#guess")
         show([True, True, False], 0.1)
-        found.wait(lambda: found.page.evaluate("document.body.dataset.version") == str(session.version))
+        found.informed()
         assert found.text("#guess") == before  # nothing changes while one looks
         found.key("2")
         assert "cat or dog: right" in found.text("#guess")
@@ -123,7 +123,7 @@ SMALL = """
 
 
 def test_fingers_find_every_control(busy, tab):
-    found = tab(busy.url, **PHONE)
+    found = tab(busy, **PHONE)
     for view in VIEWS:
         found.page.tap(f"a[data-view={view}]")
         ready(found, view)
@@ -140,7 +140,7 @@ def test_fingers_find_every_control(busy, tab):
 
 @pytest.mark.parametrize("size", [(360, 740), (768, 1024), (1280, 720), (1920, 1080), (3840, 2160)])
 def test_nothing_overflows_and_the_item_is_in_sight(busy, tab, size):
-    found = tab(busy.url, viewport={"width": size[0], "height": size[1]})
+    found = tab(busy, viewport={"width": size[0], "height": size[1]})
     for view in VIEWS:
         found.view(view)
         ready(found, view)
@@ -155,15 +155,15 @@ def test_nothing_overflows_and_the_item_is_in_sight(busy, tab, size):
 
 
 def test_dark_and_light_follow_the_system(busy, tab):
-    light = tab(busy.url, color_scheme="light").page.evaluate("getComputedStyle(document.body).backgroundColor")
-    dark = tab(busy.url, color_scheme="dark").page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = tab(busy, color_scheme="light").page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = tab(busy, color_scheme="dark").page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = [sum(map(int, colour[4:-1].split(","))) / 3 for colour in (light, dark)]
     assert brightness[0] > 230
     assert brightness[1] < 40
 
 
 def test_what_a_screen_reader_gets(busy, tab):
-    found = tab(busy.url)
+    found = tab(busy)
     ready(found, "one")
     for line in ("navigation \"Views\"", "link \"One by one\"", "main", "list \"Classes\"", "button \"cat\"",
                  "complementary \"Accuracy and other figures\"",
@@ -175,7 +175,7 @@ def test_what_a_screen_reader_gets(busy, tab):
 
 
 def test_the_page_asks_the_network_for_nothing_but_its_own_server(busy, tab):
-    found = tab(busy.url)
+    found = tab(busy)
     asked: list[str] = []
     found.page.on("request", lambda request: asked.append(request.url))
     found.page.reload()
