@@ -134,13 +134,6 @@ def test_score_is_the_share_of_right_answers(rng):
     assert bank.score(flat, labels, weight, target=ids) == pytest.approx(np.average(right, weights=weight))
 
 
-def test_clone_keeps_a_fitted_model(rng):
-    model, X, y = problem(rng)
-    copy = clone(ProbeBank(model).fit(X, y))
-    assert not hasattr(copy, "coef_")
-    assert copy.model is model
-
-
 def test_one_library_fits_and_another_asks(rng, tmp_path):
     torch = pytest.importorskip("torch")
     model, X, y = problem(rng)

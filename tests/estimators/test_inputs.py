@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +9,7 @@ from sklearn.base import clone
 
 import pro2
 from pro2 import MultiLabelProjectAndProbe, PriorFamily, Probe, ProbeBank, ProjectAndProbe, Projection
+from pro2.tables.embeddings import EmbeddingTable
 from tests.estimators.test_adaptation import make_data
 
 NAMES = [f"f{i}" for i in range(16)]
@@ -213,12 +212,73 @@ class TestLabels:
                 learn(rows[0], gaps)
 
 
+TEXT = "is text but the classes are numbers; convert the labels"
+CASE = "differs from 'no' in spaces or capital letters only"
+NEW = "accept them with new_classes='allow'"
+
+
+class TestLabelsUnlikeTheClasses:
+    """The message says what was found and what to do."""
+
+    @pytest.mark.parametrize(
+        ("classes", "wrong", "words"),
+        [
+            ([0, 1], lambda y: y.astype(str), TEXT),
+            ([0, 1], lambda y: [str(float(label)) for label in y], TEXT),
+            ([0, 1], lambda y: y + 0.5, "is a fraction; labels are classes, not scores or probabilities"),
+            ([0, 1], lambda y: y + 1, NEW),
+            (["no", "yes"], lambda y: np.full(8, "no "), f"'no ' {CASE}"),
+            (["no", "yes"], lambda y: np.full(8, "No"), f"'No' {CASE}"),
+            (["no", "yes"], lambda y: np.zeros(8), "is a number but the classes are text"),
+            (["no", "yes"], lambda y: np.full(8, "maybe"), NEW),
+        ],
+    )
+    def test_they_are_explained(self, rows, classes, wrong, words):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(Xs, np.array(classes)[ys])
+        with pytest.raises(ValueError, match=f"y_target has classes .*{words}") as error:
+            model.adapt(X[:8], wrong(y[:8]))
+        assert ("new_classes" in str(error.value)) == (words == NEW)
+
+    def test_whole_floats_are_the_classes(self, rows):
+        Xs, ys, X, y = rows
+        model = ProjectAndProbe().fit(Xs, ys)
+        np.testing.assert_array_equal(model.adapt(X[:8], y[:8].astype(float)).coef_, model.adapt(X[:8], y[:8]).coef_)
+
+    def test_two_columns_name_the_estimator_for_them(self, rows):
+        Xs, ys, X, y = rows
+        message = r"has shape \(\d+, 2\).*MultiLabelProjectAndProbe"
+        with pytest.raises(ValueError, match=f"^y {message}"):
+            ProjectAndProbe().fit(Xs, np.stack([ys, ys], axis=1))
+        with pytest.raises(ValueError, match=f"^y_target {message}"):
+            ProjectAndProbe().fit(Xs, ys).adapt(X[:8], np.stack([y, y], axis=1)[:8])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_reads_the_same_everywhere(rows, value):
+    torch = pytest.importorskip("torch")
+    Xs, ys, X, y = rows
+    model, bad = ProjectAndProbe().fit(Xs, ys), X[:8].copy()
+    bad[3, 2] = value
+    table = EmbeddingTable(bad, [str(i) for i in range(8)])
+    for call, name in {
+        lambda: ProjectAndProbe().fit(bad, y[:8]): "X",
+        lambda: model.adapt(bad, y[:8]): "X_target",
+        lambda: model.predict(bad): "X",
+        lambda: model.predict(torch.asarray(bad)): "X",
+        table.check: ".*",
+    }.items():
+        words = (
+            rf"^row 3( \(id '3'\))? of {name} is not finite \(NaN or infinity\); leave the row out or embed it again"
+        )
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
 class TestTables:
     """An EmbeddingTable stands for its rows, the name of a column for its labels."""
 
     def table(self, X, y):
-        from pro2.tables.embeddings import EmbeddingTable
-
         return EmbeddingTable(X, columns={"label": y})
 
     def test_a_table_is_its_rows(self, rows):
@@ -259,12 +319,6 @@ class TestParameters:
         for value in values:
             with pytest.raises((ValueError, TypeError), match=rf"{name}.* must"):
                 clone(estimator).set_params(**{name: value}).fit(X, y)
-
-    def test_constants_of_numpy_are_numbers_like_others(self, rows):
-        Xs, ys, X, y = rows
-        family = PriorFamily(prior_scales=(np.float32(0.5), np.int64(4)), n_ranked=np.int32(8), margin=np.float64(1.0))
-        assert family == PriorFamily(prior_scales=(0.5, 4.0), n_ranked=8, margin=1.0)
-        json.dumps(ProjectAndProbe(priors=family).fit(Xs, ys).adapt(X[:24], y[:24]).report_.to_dict())
 
     @pytest.mark.parametrize("estimator", [ProjectAndProbe(), Projection(), Probe()])
     @pytest.mark.parametrize("n", [30, 4000])

@@ -58,21 +58,6 @@ class TestMoments:
             assert adapted.score(few + offset, names) > 0.9
         np.testing.assert_allclose(found[1], found[0], atol=1e-6)
 
-    def test_a_saved_model_adapts_alike(self, case, tmp_path):
-        _, (X, y), few, _ = case
-        moments = SourceMoments.load(SourceMoments.from_arrays(X, y).save(tmp_path / "a.moments"))
-        model = ProjectAndProbe.from_moments(moments)
-        again = pro2.load(model.save(tmp_path / "m"))
-        assert again.source_kind_ == "moments"
-        np.testing.assert_array_equal(again.adapt(*few).coef_, model.adapt(*few).coef_)
-
-    def test_rows_can_be_added_to_a_fitted_model(self, case):
-        _, (X, y), _, test = case
-        grown = ProjectAndProbe().fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
-        whole = ProjectAndProbe().fit(X, y)
-        np.testing.assert_allclose(grown.predict_proba(test[0]), whole.predict_proba(test[0]), atol=1e-8)
-        assert grown.source_kind_ == whole.source_kind_ == "source rows"
-
     def test_options_reach_the_model_and_mistakes_are_explained(self, case):
         moments = SourceMoments.from_arrays(*case[1])
         assert ProjectAndProbe.from_moments(moments, n_components=3).projection_.components_.shape == (3, 14)
@@ -188,10 +173,6 @@ class TestUnlabeled:
         before = ProjectAndProbe.from_unlabeled(test[0], names).adapt(X, y)
         later = ProjectAndProbe.from_unlabeled(test[0], names[:2]).adapt(X, y, new_classes="allow")
         np.testing.assert_allclose(later.predict_proba(test[0]), before.predict_proba(test[0]), atol=1e-6)
-
-    def test_rows_to_label_first_need_no_source(self, case):
-        model = ProjectAndProbe.from_unlabeled(case[3][0], NAMES[: case[0]])
-        assert len(set(pro2.suggest_labels(model, case[3][0], 6))) == 6
 
 
 def test_labelled_rows_are_not_added_to_answers_of_a_head(case, model):
