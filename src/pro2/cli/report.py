@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from pro2.cli import common, options
 from pro2.cli.common import Progress, make_table, print_result, status
+from pro2.extras import imported
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +62,9 @@ def report(
     if not path.is_file():
         of_classifier = {"--pool": pool, "--label": label, "--labels": labels, "--images": images}
         common.refuse(of_classifier, f"an adapted classifier; {path} is none")
-        from pro2.lab.report import write_report
+        for name in ("pandas", "matplotlib"):
+            imported(name, f"the report needs {name}: pip install 'pro2[report]'")
+        from pro2.lab.report.write import write_report
 
         page = write_report(path, out, selection, markdown)
         return print_result({"page": page}, [str(page)], as_json)

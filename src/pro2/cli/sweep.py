@@ -123,9 +123,7 @@ def _print_state(state: SweepState, name: str, folder: Path | None, as_json: boo
     event = {"event": "summary", "folder": folder, "n_missing": state.n_missing, **asdict(state)}
     print_result(event, lines, as_json)
     for skip in () if as_json else state.skips:
-        what = " ".join(str(v) for v in (skip.data, skip.target, skip.method) if v not in (None, "*"))
-        shots = f" at {skip.shots} shots" if skip.shots is not None else ""
-        typer.echo(f"left out: {what}{shots}: {skip.reason}", err=True)
+        typer.echo(f"left out: {skip}", err=True)
     if folder is not None and state.n_failed and not as_json:
         typer.echo(f"{state.n_failed} runs failed; see {folder / 'failures.json'}, run again with --retry", err=True)
 

@@ -16,7 +16,7 @@ from pro2.lab.experiments.methods import ESTIMATORS, INGREDIENTS, Ablated, FitKe
 from pro2.lab.experiments.plan import MethodSpec, Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.run import expand, run_sweep
-from pro2.lab.report import write_report
+from pro2.lab.report.write import write_report
 from pro2.tables.draws import draw
 
 from .conftest import Sweep

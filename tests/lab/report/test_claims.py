@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.experiments.plan import plans_of, write_suite
 from pro2.lab.experiments.run import run_sweep
-from pro2.lab.report import write_report
 from pro2.lab.report.claims import CLAIMS, Claim, Finding, Part, is_ahead, judge
-from pro2.lab.report.loading import load_results
-from pro2.lab.report.write import markdown_text
+from pro2.lab.report.tables import Results
+from pro2.lab.report.write import markdown_text, write_report
 
 WIDTH = 66
 
@@ -74,7 +73,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def findings(suite: Path) -> dict[str, Finding]:
-    results = {p.name: load_results(p) for p in suite.iterdir() if p.is_dir()}
+    results = {p.name: Results.load(p) for p in suite.iterdir() if p.is_dir()}
     return {finding.claim.says: finding for finding in judge(results)}
 
 
@@ -169,25 +168,16 @@ def test_one_rule_says_what_counts() -> None:
     assert not is_ahead(0.0, 0.0)
 
 
-@pytest.mark.slow
-def test_without_results_the_documentation_is_a_record(suite: Path, tmp_path: Path) -> None:
-    """Means of cells are kept, single runs are not: what needs those comes from the page, or is not tested."""
-    assert {f.verdict for f in judge({}) if f.claim.plan and not f.claim.verdict} == {"not tested here"}
-    for plan in ("celeba-variants", "dimension"):
-        write_report(suite / plan, tmp_path / plan, markdown=tmp_path / "docs")
-    found = {f.claim.says: f for f in judge({}, tmp_path / "docs")}
-    variants = _finding(found, "Pro2 is the most effective")
-    assert "unpaired" in variants.note
-    assert len([p for p in variants.parts if p.holds is not None]) == 4
-    assert _finding(found, "A small d is best").verdict == "not tested here"
-    dimension = next(c for c in CLAIMS if c.says.startswith("A small d is best"))
-    page = [{"says": dimension.says, "rule": rule, "chosen": "", "note": "", "parts": [Part("x", "1", True)._asdict()]}
-            for rule in (dimension.rule, "another rule")]  # fmt: skip
-    for entry, verdict in zip(page, ("holds", "not tested here")):
-        (tmp_path / "docs" / "claims.json").write_text(json.dumps([entry]))
-        again = _finding({f.claim.says: f for f in judge({}, tmp_path / "docs")}, "A small d is best")
-        assert again.verdict == verdict
-        assert again.note.startswith("Copied" if verdict == "holds" else "")
+@pytest.mark.parametrize(("rule", "verdict"), [("", "holds"), (" Once", "not tested here")])
+def test_without_results_the_page_in_the_documentation_is_a_record(tmp_path: Path, rule: str, verdict: str) -> None:
+    """What it said by the same rule is copied; by another rule, the claim is not tested."""
+    assert {f.verdict for f in judge({}, tmp_path) if f.claim.plan and not f.claim.verdict} == {"not tested here"}
+    claim = next(c for c in CLAIMS if c.says.startswith("A small d is best"))
+    page = {"says": claim.says, "rule": claim.rule + rule, "chosen": "", "note": "", "parts": [Part("x", "1", True)]}
+    (tmp_path / "claims.json").write_text(json.dumps([{**page, "parts": [p._asdict() for p in page["parts"]]}]))
+    found = _finding({f.claim.says: f for f in judge({}, tmp_path)}, "A small d is best")
+    assert found.verdict == verdict
+    assert found.note.startswith("Copied" if verdict == "holds" else "")
 
 
 def test_a_suite_without_results_is_told(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import run_sweep
-from pro2.lab.report import write_report
 from pro2.lab.report.figures import figure_text, slug
-from pro2.lab.report.write import markdown_text
+from pro2.lab.report.write import markdown_text, write_report
 
 XSS = "<script>alert(1)</script>"
 NAMES = [XSS, "/../../../escaped", "..", "a/b", "C:\\x", "$\\frac{", "$x$", "=1+1", "*b* | `c`\n# d", "\u202ekcatta",
@@ -140,7 +139,8 @@ def test_a_forged_plan_name_is_refused(hostile: Path, tmp_path: Path, name: obje
     ("file", "content"),
     [
         ("plan.json", "[]"), ("plan.json", "{"), ("plan.json", "[" * 100_000), ("plan.json", '{"name": "x"}'),
-        ("summary.json", "3"), ("summary.json", "{"), ("results.parquet", "PAR1"), ("results.parquet", ""),
+        ("summary.json", "3"), ("summary.json", "{"), ("summary.json", '{"runs": "many"}'),
+        ("results.parquet", "PAR1"), ("results.parquet", ""),
     ],
 )  # fmt: skip
 def test_damaged_folders_are_told_in_one_error(hostile: Path, tmp_path: Path, file: str, content: str) -> None:
@@ -152,8 +152,8 @@ def test_damaged_folders_are_told_in_one_error(hostile: Path, tmp_path: Path, fi
 
 @pytest.mark.parametrize("summary", [
     {},
-    {"skips": 3, "data": [], "versions": {"a": {}}, "runs": "many"},
-    {"skips": [{"reason": XSS}], "data": {XSS: {"rows": XSS}}, "code_hash": XSS},
+    {"skips": [dict.fromkeys(("data", "target", "method", "reason"), XSS) | {"shots": 2}], "data": {XSS: {"rows": XSS}},
+     "code_hash": XSS, "versions": {XSS: XSS}},
 ])  # fmt: skip
 def test_a_strange_summary_spoils_nothing(hostile: Path, tmp_path: Path, summary: dict[str, object]) -> None:
     shutil.copytree(hostile, tmp_path / "x")

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from pro2.lab.experiments import Plan, find_plan
-from pro2.lab.report import write_report
 from pro2.lab.report.figures import COLOURS, figure_style, looks, plot_lines, ranked_methods
-from pro2.lab.report.loading import Results
+from pro2.lab.report.tables import Results, Summary
+from pro2.lab.report.write import write_report
 
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
           "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
@@ -43,7 +43,7 @@ def test_heat_maps_show_each_form_of_pro2_and_a_random_projection(name: str, exp
     assert isinstance(plan, Plan)
     rows = [{"measure": "accuracy", "method": m.name, "n_features": None if "linear" in m.name or m.untuned else d}
             for m in plan.methods for d in (1, 4) if m.method not in ("source-only", "interpolation")]  # fmt: skip
-    assert ranked_methods(Results(Path(), plan, pd.DataFrame(rows), {})) == expected
+    assert ranked_methods(Results(plan, pd.DataFrame(rows), Summary())) == expected
 
 
 def test_each_figure_comes_as_png_svg_and_csv(page: Path) -> None:

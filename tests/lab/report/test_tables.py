@@ -11,8 +11,8 @@ import pandas
 import pytest
 from scipy.stats import ttest_rel
 
-from pro2.lab.report.loading import load_results
 from pro2.lab.report.tables import (
+    Results,
     bias_variance_table,
     difference_table,
     dimension_table,
@@ -32,7 +32,7 @@ def _all(rule: str) -> defaultdict[str, str]:
 
 
 def _rows(folder: Path) -> pandas.DataFrame:
-    return load_results(folder).rows
+    return Results.load(folder).rows
 
 
 @pytest.mark.parametrize("rule", ["validation", "oracle", "support"])
@@ -75,7 +75,7 @@ def test_a_rule_without_its_column_is_told() -> None:
 
 
 def test_each_method_has_its_rule(finished: Path) -> None:
-    results = load_results(finished)
+    results = Results.load(finished)
     assert set(rules_of(results.plan, results.rows).values()) == {"support"}
     assert set(rules_of(results.plan, results.rows, "oracle").values()) == {"oracle"}
     rows = results.rows

@@ -342,3 +342,7 @@ class Skip:
     shots: int | None
     method: str | None
     reason: str
+
+    def __str__(self) -> str:
+        where = ", ".join(each for each in (self.data, self.target, self.method) if each not in (None, "*"))
+        return f"{where}{f', {self.shots} shots' if self.shots is not None else ''}: {self.reason}"

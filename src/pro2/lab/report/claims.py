@@ -10,7 +10,6 @@ Reference: Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +27,7 @@ from pro2.lab.datasets.digits import make_digit_collages
 from pro2.lab.datasets.shog import make_shog
 from pro2.lab.experiments.problems import shog_of
 from pro2.lab.report import tables
-from pro2.lab.report.loading import OnlyARecord, Results, load_record, read_json
-from pro2.lab.report.tables import average, explain
+from pro2.lab.report.tables import Results, average, explain, nullspace_table, read_json
 from pro2.lab.theory import information
 from pro2.lab.theory.bounds import shift_bound
 from pro2.linalg.basis import krylov_basis
@@ -37,7 +35,6 @@ from pro2.linalg.basis import krylov_basis
 ERRORS = 2.0  # standard errors that a difference needs to count: chance alone exceeds them once in twenty
 FEW = (2, 8)  # labels per class
 MILD, SEVERE = "spurious", "minority"
-_REMADE = "; the changelog says what has changed since, and the command remakes it."
 SHOWN = {True: "yes", False: "no", None: ""}
 
 
@@ -112,41 +109,31 @@ class Finding:
 def judge(results: dict[str, Results], records: Path | None = None) -> list[Finding]:
     """Every claim with its parts.
 
-    A plan without results here is looked up in `records`, the documentation: what its page of claims said by the same
-    rule, else the stored means of its cells. If there is neither, the claim is not tested.
+    For a plan without results, `records`, the documentation, has what its page of claims said by the same rule; where
+    it says nothing, the claim is not tested.
     """
     path = None if records is None else records / "claims.json"
     earlier = {each["says"]: each for each in read_json(path)} if path is not None and path.is_file() else {}
-    return [_judged(claim, results, records, earlier.get(claim.says)) for claim in CLAIMS]
+    return [_judged(claim, results, earlier.get(claim.says)) for claim in CLAIMS]
 
 
-def _judged(claim: Claim, results: dict[str, Results], records: Path | None, earlier: Any) -> Finding:
-    untested = [Part(what, "not tested here", None) for what in claim.untested]
+def _judged(claim: Claim, results: dict[str, Results], earlier: dict[str, Any] | None) -> Finding:
+    untested = tuple(Part(what, "not tested here", None) for what in claim.untested)
     if not claim.plan:
         return Finding(claim, (*claim.test(), *untested))
     if claim.plan in results:
         swept = results[claim.plan]
         chosen = explain(swept.rules, swept.titles)[0] if (swept.rows["measure"] == "accuracy").any() else ""
-        return Finding(claim, (*claim.test(swept), *_absent(swept), *untested), chosen)
-    record = None if records is None else load_record(records / claim.plan)
-    absent = [] if record is None else list(_absent(record))
-    if earlier is not None and earlier["rule"] == claim.rule:
-        parts = dict.fromkeys([*(Part(**part) for part in earlier["parts"]), *absent, *untested])
-        note = earlier["note"] or f"Copied from the page of an earlier version, which had the same rule{_REMADE}"
-        return Finding(claim, tuple(parts), earlier["chosen"], note)
-    found = []
-    if record is not None:
-        with contextlib.suppress(OnlyARecord):  # it takes single runs
-            found = list(claim.test(record))
-    note = f"From the means that an earlier version left, with errors of unpaired means{_REMADE}"
-    return Finding(claim, (*found, *absent, *untested), note=note if found else "")
-
-
-def _absent(results: Results) -> Iterator[Part]:
-    """Data that the plan asks for and this machine has not."""
-    for spec in results.plan.data:
-        if spec.name not in results.data:
-            yield Part(spec.name, "not tested here: its embeddings are not available", None)
+        absent = (spec.name for spec in swept.plan.data if spec.name not in set(swept.rows["data"]))
+        parts = [Part(name, "not tested here: its embeddings are not available", None) for name in absent]
+        return Finding(claim, (*claim.test(swept), *parts, *untested), chosen)
+    if earlier is None or earlier["rule"] != claim.rule:
+        return Finding(claim, untested)
+    note = earlier["note"] or (
+        "Copied from the page of an earlier version, which had the same rule; the changelog says what has changed "
+        "since, and the command remakes it."
+    )
+    return Finding(claim, tuple(Part(**part) for part in earlier["parts"]), earlier["chosen"], note)
 
 
 def points(value: float, error: float) -> str:
@@ -222,7 +209,7 @@ def _best_dimension(rows: pd.DataFrame) -> int:
 
 
 def captured_early(results: Results) -> Iterator[Part]:
-    for target, rows in results.measured("nullspace").groupby("target", sort=False):
+    for target, rows in nullspace_table(results.rows).groupby("target", sort=False):
         own, random = (rows[rows["method"] == m].set_index("n_features") for m in ("pro2", "random"))
         for d in (d for d in (4, 16, 64, 256) if d in own.index and d in random.index):
             mine, other, error = own["nullspace_norm"][d], random["nullspace_norm"][d], random["standard_error"][d]
@@ -236,7 +223,7 @@ def ahead_of_random(results: Results) -> Iterator[Part]:
 
 
 def random_projection_rate(results: Results) -> Iterator[Part]:
-    rows = results.measured("nullspace")
+    rows = nullspace_table(results.rows)
     width = rows["n_features"].max()
     for target, mine in rows[rows["method"] == "random"].groupby("target", sort=False):
         off = (mine["nullspace_norm"] - (1 - mine["n_features"].astype(float) / width) ** 0.5).abs()
@@ -252,7 +239,7 @@ def orthogonality_helps(results: Results) -> Iterator[Part]:
 
 def better_backbones(results: Results) -> Iterator[Part]:
     """Data entries of the plan are in the order of their published ImageNet accuracy."""
-    means = results.means[results.means["method"] == "pro2"]
+    means = tables.mean_table(results.rows[results.rows["method"] == "pro2"], results.rules)
     accuracy = average(means, ["data"], "mean").set_index("data")
     for worse, better in pairwise(spec.name for spec in results.plan.data if spec.name in accuracy.index):
         value = accuracy["mean"][better] - accuracy["mean"][worse]
@@ -278,9 +265,7 @@ def learning_rates(results: Results) -> Iterator[Part]:
 
 def run_time(results: Results) -> Iterator[Part]:
     """The paper's procedure is timed on the part of its grid that the plan holds, and extrapolated to 30,000 runs."""
-    if results.is_record:
-        raise OnlyARecord("times of runs")
-    for method, known in results.summary["methods"].items():
+    for method, known in results.summary.methods.items():
         hours = known["seconds"] / 3600
         whole = 30_000 * hours / max(known["runs"], 1)
         number = f"{known['runs']} runs in {hours:.2f} processor hours; extrapolated to 30,000: {whole:.2f}"
@@ -288,7 +273,7 @@ def run_time(results: Results) -> Iterator[Part]:
 
 
 def first_is_discriminant(results: Results) -> Iterator[Part]:
-    rows = results.measured("nullspace")
+    rows = nullspace_table(results.rows)
     here = (rows["method"] == "pro2") & (rows["target"] == "id") & (rows["n_features"] == 1)
     norm = float(rows[here]["nullspace_norm"].iloc[0])
     yield Part("best head of the source", f"{norm:.3f} outside", norm <= 0.1)
@@ -296,7 +281,7 @@ def first_is_discriminant(results: Results) -> Iterator[Part]:
 
 def bias_is_linear(results: Results) -> Iterator[Part]:
     dimensions = tables.dimension_table(results.rows, results.rules, ["pro2"])
-    table = tables.bias_variance_table(dimensions, tables.nullspace_table(results.rows))
+    table = tables.bias_variance_table(dimensions, nullspace_table(results.rows))
     for target, mine in table.drop_duplicates(["target", "n_features"]).groupby("target", sort=False):
         x, y = mine["nullspace_norm"].to_numpy(dtype=float), mine["bias"].to_numpy(dtype=float)
         if np.ptp(x) < 0.2:  # the target whose head is found at once has no line
@@ -323,7 +308,7 @@ def _range(values: list[int]) -> str:
 
 
 def theorem_holds(results: Results) -> Iterator[Part]:
-    table = results.measured("bound")
+    table = tables.bound_table(results.rows)
     below = int((table["excess_risk"] <= table["bound"]).sum())
     yield Part("measured risk below the bound", f"in {below} of {len(table)} cells", below == len(table))
     informative = table[~table["vacuous"].astype(bool)]

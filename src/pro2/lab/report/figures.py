@@ -22,8 +22,7 @@ import pandas as pd
 
 from pro2.atomic import atomic_write
 from pro2.lab.report import tables
-from pro2.lab.report.loading import Results
-from pro2.lab.report.tables import Rules, explain
+from pro2.lab.report.tables import Results, Rules, explain
 
 # Okabe & Ito (2008), darkest first; yellow is left out because it vanishes on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#6A4C93", "#7A7A7A")

@@ -1,20 +1,24 @@
-"""Numbers behind the pages: one setting chosen per method and cell, means, paired differences, curves.
+"""A folder of results, and the numbers behind its pages: settings chosen, means, paired differences, curves.
 
-Every function takes and returns data frames; rows are those of ``results.parquet``. Nothing here fits.
+Functions take and return data frames; rows are those of ``results.parquet``. Nothing here fits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pandas as pd
 from scipy.stats import t
 
 from pro2.atomic import atomic_write
-from pro2.lab.experiments.plan import Plan, Selection
+from pro2.lab.experiments.plan import Measure, Plan, Selection, Skip, parse_plan
+from pro2.lab.experiments.store import SUMMARY, read_view
 from pro2.tables.csv_files import write_rows
 
 CELL = ["data", "target", "shots", "method"]  # what runs are compared within
@@ -47,6 +51,67 @@ EXPLAINED = {
 _SCORE = {"validation": "val_accuracy", "support": "support_loss", "oracle": "accuracy"}
 _NEEDS = {"validation": "validation = 25 (rows per label)", "support": 'selection = "support"'}
 _NAMED = 4  # methods that one line can name
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """How results were made, as far as a page tells."""
+
+    runs: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+    code_hash: str = ""
+    device: str | None = None
+    versions: dict[str, str] = {}
+    skips: list[Skip] = []
+    data: dict[str, dict[str, Any]] = {}
+    methods: dict[str, dict[str, int | float]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """One finished sweep: its plan, checked again, its rows, and how they were made."""
+
+    plan: Plan
+    rows: pd.DataFrame
+    summary: Summary
+
+    @classmethod
+    def load(cls, folder: Path) -> Results:
+        """Read a result folder of `pro2 sweep`; what is not one is a `ValueError`."""
+        rows = read_view(folder).to_pandas()
+        if rows.empty:
+            raise ValueError(f"{str(folder)!r} holds no finished run; run `pro2 sweep` again and look at failures.json")
+        plan = parse_plan(read_json(folder / "plan.json"), where=str(folder / "plan.json"))
+        if not isinstance(plan, Plan):
+            raise ValueError(f"{folder / 'plan.json'} is a suite; give the folder that holds its suite.json")
+        known = rows["method"].isin([m.name for m in plan.methods]) & rows["measure"].isin(get_args(Measure))
+        rows = rows[known].astype({"n_features": "Int64", "shots": "Int64", "seed": "Int64"})
+        return cls(plan, rows, read_json(folder / SUMMARY, Summary))
+
+    @property
+    def titles(self) -> dict[str, str]:
+        return {m.name: m.title for m in self.plan.methods}
+
+    @cached_property
+    def rules(self) -> dict[str, str]:
+        """How the plan has the setting of each method chosen."""
+        return rules_of(self.plan, self.rows)
+
+    def differences(self, method: str, baseline: str, most_features: float = math.inf) -> pd.DataFrame:
+        """Paired differences of one method to another in every cell, both with at most so many features."""
+        rows = self.rows[self.rows["method"].isin([method, baseline])]
+        return difference_table(rows[rows["n_features"].fillna(0) <= most_features], self.rules, baseline)
+
+
+def read_json(path: Path, kind: Any = Any) -> Any:
+    """The values of a JSON file that a sweep or a report wrote, checked against their type."""
+    if not path.is_file():
+        raise ValueError(f"{str(path)!r} is missing; {path.parent} is not a finished result folder of `pro2 sweep`")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {str(error)[:200]}; run `pro2 sweep` again") from error
 
 
 def rules_of(plan: Plan, rows: pd.DataFrame, asked: str | None = None) -> dict[str, str]:

@@ -20,8 +20,7 @@ from pro2.lab.experiments.plan import SUITE, Suite, parse_plan
 from pro2.lab.experiments.store import RESULTS, write_json, write_text
 from pro2.lab.report import claims, tables
 from pro2.lab.report.figures import GRID, INK, Drawn, draw_all, figure_style, plain, slug
-from pro2.lab.report.loading import Results, load_results, read_json
-from pro2.lab.report.tables import explain
+from pro2.lab.report.tables import Results, explain, read_json
 
 COLUMNS = {
     "data": "data", "target": "target", "shots": "labels per class", "method": "method", "mean": "mean accuracy (%)",
@@ -53,9 +52,32 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
+def write_report(
+    folder: str | Path, out: str | Path | None = None, selection: str | None = None, markdown: str | Path | None = None
+) -> Path:
+    """Write ``index.html``, and PNG, SVG and CSV of each figure; returns the page's path.
+
+    A suite gets a report for every plan, and a page that judges the paper's claims.
+
+    Parameters
+    ----------
+    folder : path
+        Result folder of `pro2.lab.experiments.run.run_sweep`, or the folder of a suite.
+    out : path, optional
+        Where to write; ``folder/report`` by default. Files of the same name are replaced.
+    selection : {"validation", "oracle", "support"}, optional
+        Choose settings by this rule instead of the plan's.
+    markdown : path, optional
+        A documentation folder that also gets ``NAME.md`` and its figures.
+    """
+    folder = Path(folder)
+    write = write_suite if (folder / SUITE).is_file() else write_sweep
+    return write(folder, Path(out or folder / "report"), selection, None if markdown is None else Path(markdown))
+
+
 def write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path | None) -> Path:
     """A report of one sweep; returns the page."""
-    results = load_results(folder)
+    results = Results.load(folder)
     rules = tables.rules_of(results.plan, results.rows, selection)
     measured = (results.rows["measure"] == "accuracy").any()
     means = tables.mean_table(results.rows, rules) if measured else None
@@ -70,7 +92,6 @@ def write_sweep(folder: Path, out: Path, selection: str | None, markdown: Path |
         tables.write_csv(out / "results.csv", means)
     values = {"plan": results.plan, "titles": results.titles, "summary": results.summary, "figures": figures,
               "chosen": explain(rules if measured else {}, results.titles),
-              "skips": [_skip_text(skip) for skip in results.summary["skips"]],
               "plan_text": json.dumps(results.plan.to_dict(), indent=1)}  # fmt: skip
     if markdown is not None:
         _write_markdown(markdown, values, figures, means)
@@ -140,13 +161,6 @@ def _result_rows(means: pd.DataFrame | None, results: Results) -> dict[str, Any]
     return {"head": COLUMNS, "rows": list(zip(best, shown.to_numpy().tolist())), "filters": filters}
 
 
-def _skip_text(skip: Mapping[str, Any]) -> str:
-    """What was left out, and why."""
-    where = ", ".join(str(skip[k]) for k in ("data", "target", "method") if skip.get(k) not in (None, "*"))
-    shots = f", {skip['shots']} shots" if skip.get("shots") is not None else ""
-    return f"{where}{shots}: {skip['reason']}"
-
-
 def inline_svg(drawn: Drawn) -> Markup:
     """The drawing as SVG, and again with its panels below each other: the page shows what its width has room for."""
     if drawn.narrow is None:
@@ -179,7 +193,7 @@ def write_suite(folder: Path, out: Path, selection: str | None, markdown: Path |
         raise ValueError(f"{str(folder)!r} holds no results of {', '.join(suite.plans)}; run `pro2 sweep` first")
     for name in names:
         write_sweep(folder / slug(name), out / slug(name), selection, markdown)
-    findings = claims.judge({name: load_results(folder / slug(name)) for name in names}, markdown)
+    findings = claims.judge({name: Results.load(folder / slug(name)) for name in names}, markdown)
     found = [finding.to_dict() for finding in findings]
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "claims.json", found)
