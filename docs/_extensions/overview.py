@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import Directive
 
-from pro2.lab.report.demo_page import chart, legend
+from pro2.lab.demo import chart, legend
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "adapt-cells.md"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pro2.lab.datasets.digits import PAIRS, make_digit_collages
-from pro2.lab.report.demo_page import mean_and_error
+from pro2.lab.demo import mean_and_error
 from tests.cli.commands import run, run_json
 
 

@@ -137,8 +137,7 @@ def demo(
 
 def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str, Any]:
     from pro2.lab.datasets.digits import make_digit_collages
-    from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows
-    from pro2.lab.report.demo_page import verdict, write_demo_page
+    from pro2.lab.demo import collage_rows, n_collage_rows, save_rows, shog_rows, verdict, write_demo_page
 
     show(*WHAT.splitlines())
     table, page = out / "digits.arrow", out / "demo.html"
@@ -163,7 +162,7 @@ def _digits_demo(out: Path, show: Callable[..., None], quiet: bool) -> dict[str,
 
 def _accuracy_table(rows: Sequence[dict[str, Any]]) -> tuple[str, Table]:
     """A line for each method, as the page has it: means over targets and draws."""
-    from pro2.lab.report.demo_page import accuracy_lines, values_of
+    from pro2.lab.demo import accuracy_lines, values_of
 
     lines = [
         [method, *(f"{text} {'*' if best else ' '}" for text, best in cells)] for method, cells in accuracy_lines(rows)

@@ -191,10 +191,9 @@ def check_dataset(
 
     data = get_dataset(name)
     report = data.check(root)
-    value: dict[str, Any] = {"complete": report.ok, "missing": report.missing, "notes": report.notes}
-    lines = [f"missing: {line}" for line in report.missing] + [f"note: {line}" for line in report.notes]
-    if report.ok:
-        value |= {"images": report.n_images, "root": data.find_folder(root)}
-        lines += [f"complete: {report.n_images:,} images in {value['root']}"]
-    print_result(value, lines, as_json)
-    raise typer.Exit(0 if report.ok else 1)
+    lines = [f"missing: {line}" for line in report["missing"]] + [f"note: {line}" for line in report["notes"]]
+    if report["complete"]:
+        report["root"] = data.find_folder(root)
+        lines += [f"complete: {report['images']:,} images in {report['root']}"]
+    print_result(report, lines, as_json)
+    raise typer.Exit(0 if report["complete"] else 1)

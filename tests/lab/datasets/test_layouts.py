@@ -151,7 +151,7 @@ class TestContract:
     def test_lists_existing_images_under_unique_ids(self, name: str, tmp_path: Path) -> None:
         images, data = load(name, tmp_path), get_dataset(name)
         assert all(getattr(data, field) for field in ("name", "title", "licence", "obtain", "layout"))
-        assert data.check(tmp_path).missing == []
+        assert data.check(tmp_path)["missing"] == []
         assert len(images) == len(images.paths) > 0
         assert len(set(images.ids)) == len(images)
         assert all((images.root / path).is_file() for path in images.paths)
@@ -172,14 +172,14 @@ class TestContract:
         if name == "collages":  # the folder itself is the list
             assert len(load(name, tmp_path)) == len(images) - 1
         else:
-            assert Path(images.paths[-1]).parent.name in report.missing[0]
-            assert not report.ok
+            assert Path(images.paths[-1]).parent.name in report["missing"][0]
+            assert not report["complete"]
 
     def test_check_of_an_empty_folder_says_what_to_get(self, name: str, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         report = get_dataset(name).check(tmp_path / "empty")
-        assert len(report.missing) == 1
-        assert "missing" in report.missing[0] or "no images" in report.missing[0]
+        assert len(report["missing"]) == 1
+        assert "missing" in report["missing"][0] or "no images" in report["missing"][0]
 
 
 # ---- one by one
@@ -191,7 +191,7 @@ def test_waterbirds_targets(tmp_path: Path) -> None:
     assert images.ids[0] == "000.Bird, grey/Bird_0000.jpg"
     targets = problem("waterbirds", images, tmp_path).targets
     assert {name: len(rows) for name, rows in targets.items()} == {"spurious": 8, "minority": 8, "balanced": 16}
-    notes = get_dataset("waterbirds").check(tmp_path).notes
+    notes = get_dataset("waterbirds").check(tmp_path)["notes"]
     assert notes[0] == "split 0: 16 rows, the official release has 4,795"
 
 
@@ -222,7 +222,7 @@ def test_damaged_celeba_lists_are_explained(tmp_path: Path, damage: Callable[[st
     make_celeba(tmp_path)
     path = tmp_path / "list_attr_celeba.txt"
     path.write_text(damage(path.read_text()))
-    assert message in get_dataset("celeba").check(tmp_path).missing[0]
+    assert message in get_dataset("celeba").check(tmp_path)["missing"][0]
 
 
 def test_camelyon17_sets_two_hospitals_apart(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_camelyon17_sets_two_hospitals_apart(tmp_path: Path) -> None:
         assert set(columns["center"][columns["split"] == split].tolist()) == centers
     path = tmp_path / "camelyon17_v1.0" / "metadata.csv"
     path.write_text(path.read_text().replace(",004,", ",4,"))  # what a spreadsheet does to a patient's number
-    assert get_dataset("camelyon17").check(tmp_path).ok
+    assert get_dataset("camelyon17").check(tmp_path)["complete"]
 
 
 def test_fmow_follows_the_split_over_time(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_living17_names_missing_folders(tmp_path: Path) -> None:
     make_living17(tmp_path)
     for file in (tmp_path / "val" / "n02480855").iterdir():
         file.unlink()
-    assert "1 folders: val/n02480855" in get_dataset("living17").check(tmp_path).missing[0]
+    assert "1 folders: val/n02480855" in get_dataset("living17").check(tmp_path)["missing"][0]
 
 
 def test_unknown_names_are_answered(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_unknown_names_are_answered(tmp_path: Path) -> None:
 @pytest.mark.real_data
 def test_real_waterbirds_sample(real_data: Path) -> None:
     report = get_dataset("waterbirds").check(real_data / "waterbirds_sample")
-    assert report.ok
+    assert report["complete"]
     images = load("waterbirds", real_data / "waterbirds_sample")
     table = EmbeddingTable.open(real_data / "waterbirds.npz")
     y = dict(zip(table.ids.tolist(), table.column("y").tolist()))

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from pro2 import Projection
 from pro2.lab.datasets.digits import PAIRS, make_digit_collages
 from pro2.lab.datasets.shog import Shog, make_shog
-from pro2.lab.theory.bounds import nullspace_norm
+from pro2.lab.theory import nullspace_norm
 
 
 @pytest.fixture(scope="module")

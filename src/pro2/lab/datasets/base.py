@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,19 +17,6 @@ import numpy as np
 from pro2.embed.images import SUFFIXES
 from pro2.embed.sources import FileImages, text_array
 from pro2.tables.csv_files import read_columns
-
-
-@dataclass
-class LayoutReport:
-    """Outcome of `DataSet.check`: what is missing, and notes on sizes that differ from the official release."""
-
-    missing: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    n_images: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return not self.missing
 
 
 class DataSet(ABC):
@@ -68,15 +54,16 @@ class DataSet(ABC):
     def load(self, root: Path) -> FileImages:
         """Read the metadata and list the images; no image is opened. `root` is the data's folder, or its parent."""
 
-    def check(self, root: Path) -> LayoutReport:
-        """Compare a folder with the official layout, down to every single image; no image is opened."""
-        report = LayoutReport()
+    def check(self, root: Path) -> dict[str, Any]:
+        """Compare a folder with the official layout, down to every single image; no image is opened.
+
+        What is `missing`, `notes` on sizes that are not those of the official release, and the number of `images`.
+        """
+        missing: list[str] = []
         try:
             images = self.load(root)
         except (OSError, ValueError) as error:
-            report.missing.append(str(error))
-            return report
-        report.n_images = len(images)
+            return {"complete": False, "missing": [str(error)], "notes": [], "images": 0}
         by_folder: dict[str, list[str]] = {}
         for path in images.paths:
             folder, _, name = path.rpartition("/")
@@ -86,12 +73,11 @@ class DataSet(ABC):
             present = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
             absent = [name for name in names if name not in present]
             if absent:
-                report.missing.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
-        for split, size in self.published.items():
-            count = int(np.sum(images.columns["split"] == split))
-            if count != size:
-                report.notes.append(f"split {split}: {count:,} rows, the official release has {size:,}")
-        return report
+                missing.append(f"{len(absent):,} of {len(names):,} images in {place}, first: {absent[0]}")
+        counts = {split: int(np.sum(images.columns["split"] == split)) for split in self.published}
+        notes = [f"split {split}: {counts[split]:,} rows, the official release has {size:,}"
+                 for split, size in self.published.items() if counts[split] != size]  # fmt: skip
+        return {"complete": not missing, "missing": missing, "notes": notes, "images": len(images)}
 
 
 def listed(root: Path, paths: Iterable[Any], columns: Mapping[str, np.ndarray], ids: Any = None) -> FileImages:

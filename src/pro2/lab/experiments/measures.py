@@ -16,7 +16,7 @@ import numpy as np
 from pro2.estimators.linear import unit_rows
 from pro2.lab.experiments.plan import Cell, Setting
 from pro2.lab.experiments.problems import Problem
-from pro2.lab.theory.bounds import mean_log_loss, norm_bounded_probe, nullspace_norm, risk_bound
+from pro2.lab.theory import mean_log_loss, norm_bounded_probe, nullspace_norm, risk_bound
 from pro2.linalg.logistic import fit_logistic
 from pro2.tables.draws import draw
 
@@ -97,13 +97,8 @@ def _mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def measure_nullspace(problem: Problem, cell: Cell, features: Features, settings: Sequence[Setting]) -> Measures:
     """How much of the best head on the target lies outside the span of the first d features."""
     head = problem.best_direction(cell.target)
-    norms = nullspace_norm(_rows_of(features), head * features.scale)
+    norms = nullspace_norm(features.components, head * features.scale)
     return {"nullspace_norm": norms[[(s.n_features or 0) - 1 for s in settings]]}
-
-
-def _rows_of(features: Features) -> np.ndarray:
-    assert features.components is not None  # only methods that take n_features have these measures
-    return features.components
 
 
 def measure_bound(problem: Problem, cell: Cell, features: Features, settings: Sequence[Setting]) -> Measures:
@@ -124,11 +119,10 @@ def measure_bound(problem: Problem, cell: Cell, features: Features, settings: Se
 
     rows, best, least = problem.once(("population", cell.target, features.scale.tobytes()), population)
     few = np.isin(problem.targets[cell.target], draw_cell(problem, cell).few)
-    components = _rows_of(features)
-    missed = nullspace_norm(components, best) * np.linalg.norm(best)
+    missed = nullspace_norm(features.components, best) * np.linalg.norm(best)
     found = []
     for d in (s.n_features or problem.width for s in settings):
-        Z = rows @ components[:d].T
+        Z = rows @ features.components[:d].T
         radius, projected = (float(np.linalg.norm(part, axis=1).max()) for part in (rows, Z))
         bound = risk_bound(float(missed[d - 1]), radius, projected, int(few.sum()))
         excess = float(mean_log_loss(Z, y, norm_bounded_probe(Z[few], y[few]))) - least

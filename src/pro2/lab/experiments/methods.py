@@ -103,14 +103,14 @@ class FitKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Linear features z = C ((x - mean) / scale); ``components`` None stands for the identity.
+    """Linear features z = C ((x - mean) / scale), with C (d, D) in `components`; None stands for the identity.
 
     With `unit`, x is divided by its length first.
     """
 
     mean: np.ndarray
     scale: np.ndarray
-    components: np.ndarray | None
+    components: Any
     unit: bool = False
 
     def transform(self, X: np.ndarray, n_features: int) -> np.ndarray:

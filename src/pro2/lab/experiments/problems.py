@@ -201,13 +201,8 @@ def _check_rows(
             raise ValueError(f"target {name} holds {found}; at least two labels are needed")
 
 
-def shog_of(spec: DataSpec) -> Shog:
-    """The model behind an entry with ``generator = "shog"``."""
-    params = _shog_params(spec)
-    return make_shog(**{k: v for k, v in params.items() if k not in ("n_source", "n_target")})
-
-
-def _shog_params(spec: DataSpec) -> dict[str, Any]:
+def shog_of(spec: DataSpec) -> tuple[Shog, dict[str, Any]]:
+    """The model behind an entry with ``generator = "shog"``, and all its parameters."""
     if spec.generator != "shog":
         raise ValueError(f"data {spec.name}: generator {spec.generator!r} is not known; expected 'shog'")
     for key, value in spec.params.items():
@@ -215,12 +210,13 @@ def _shog_params(spec: DataSpec) -> dict[str, Any]:
             raise ValueError(f"data {spec.name}: unknown parameter {key!r} of 'shog'{suggest(key, _SHOG)}")
         if key in _MOST and not (isinstance(value, int) and 1 <= value <= _MOST[key]):
             raise ValueError(f"data {spec.name}: {key} is {value!r}; expected a whole number from 1 to {_MOST[key]}")
-    return {**_SHOG, **spec.params}
+    params = {**_SHOG, **spec.params}
+    return make_shog(**{k: v for k, v in params.items() if k not in ("n_source", "n_target")}), params
 
 
 def _generate(spec: DataSpec) -> Problem:
     """Shifted Gaussians, whose best heads are known exactly: the data of an entry with a `generator`."""
-    params, shog = _shog_params(spec), shog_of(spec)
+    shog, params = shog_of(spec)
     names = ("source", *shog.targets)
     counts = [params["n_source"], *[params["n_target"]] * len(shog.targets)]
     seeds: Any = [[params["random_state"], i] for i in range(len(names))]

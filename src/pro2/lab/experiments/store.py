@@ -55,13 +55,7 @@ CREATE TABLE IF NOT EXISTS cells (
 
 
 class ResultStore:
-    """Results, failures and claims of one sweep folder.
-
-    Parameters
-    ----------
-    folder : path
-        Made when missing.
-    """
+    """Results, failures and claims of one sweep folder, which is made when missing."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -79,16 +73,13 @@ class ResultStore:
             self._db.close()
             raise
         self._owner = secrets.token_hex(8)
-        self._alive = FileLock(self._lock_file(self._owner), timeout=0)
+        self._alive = self._lock_of(self._owner)
         self._alive.acquire()
 
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Give back what is claimed and not done, and close the file."""
         with contextlib.suppress(OSError, ValueError, sqlite3.Error):
             self._execute("DELETE FROM cells WHERE owner = ? AND columns IS NULL AND error IS NULL", self._owner)
@@ -108,7 +99,7 @@ class ResultStore:
         """Give back the claims of processes that ended before they were done."""
         sql = "SELECT DISTINCT owner FROM cells WHERE columns IS NULL AND error IS NULL AND owner != ?"
         for (owner,) in self._query(sql, self._owner):
-            lock = FileLock(self._lock_file(owner), timeout=0)
+            lock = self._lock_of(owner)
             with contextlib.suppress(Timeout), lock:
                 self._execute("DELETE FROM cells WHERE owner = ? AND columns IS NULL AND error IS NULL", owner)
                 Path(lock.lock_file).unlink(missing_ok=True)
@@ -141,10 +132,9 @@ class ResultStore:
     def results(self) -> Iterator[tuple[str, Columns]]:
         """The columns of each finished cell."""
         for key, content in self._query("SELECT key, columns FROM cells WHERE columns IS NOT NULL"):
-            try:
-                yield key, msgspec.json.decode(content, type=Columns)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise self._damaged(f"cell {key}: {error}") from error
+            with self._named():
+                columns = msgspec.json.decode(content, type=Columns)
+            yield key, columns
 
     def damaged(self) -> list[str]:
         """Keys of cells whose results do not have the checksum that they were written with."""
@@ -160,20 +150,17 @@ class ResultStore:
         with self._named():
             return self._db.execute(sql, values).fetchall()
 
-    def _lock_file(self, owner: str) -> str:
-        return str(self.folder / f".{owner}.lock")
-
-    def _damaged(self, reason: object) -> ValueError:
-        return ValueError(f"{self.path} is damaged ({reason}); move it away and run the sweep again")
+    def _lock_of(self, owner: str) -> FileLock:
+        return FileLock(self.folder / f".{owner}.lock", timeout=0)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         """Errors of SQLite in words that name the file and what to do."""
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNWRITABLE:
-                raise self._damaged(error) from error
+                raise ValueError(f"{self.path} is damaged ({error}); move it away and run the sweep again") from error
             raise OSError(
                 f"cannot write results to {self.path}: {error}; every finished cell is kept. Make room or choose "
                 "another folder, then start the same command again: it does only what is missing"

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from pro2.lab import theory
 from pro2.lab.baselines import create_baseline
 from pro2.lab.datasets.digits import make_digit_collages
 from pro2.lab.datasets.shog import make_shog
 from pro2.lab.experiments.problems import shog_of
 from pro2.lab.report import tables
 from pro2.lab.report.tables import Results, average, explain, nullspace_table, read_json
-from pro2.lab.theory import information
-from pro2.lab.theory.bounds import shift_bound
 from pro2.linalg.basis import krylov_basis
 
 ERRORS = 2.0  # standard errors that a difference needs to count: chance alone exceeds them once in twenty
@@ -291,12 +290,12 @@ def bias_is_linear(results: Results) -> Iterator[Part]:
 
 
 def bound_picks_dimension(results: Results) -> Iterator[Part]:
-    shog, width = shog_of(results.plan.data[0]), int(results.rows["n_features"].max())
+    shog, width = shog_of(results.plan.data[0])[0], int(results.rows["n_features"].max())
     table = tables.dimension_table(results.rows, results.rules, ["pro2"])
     sizes = np.array(sorted(table["n_features"].unique()), dtype=int)
     for target, rows in table.groupby("target", sort=False):
         shots = rows["shots"].unique()
-        picked = [int(sizes[np.argmin(shift_bound(sizes, 2 * int(n), width, shog.kl(target)))]) for n in shots]
+        picked = [int(sizes[np.argmin(theory.shift_bound(sizes, 2 * int(n), width, shog.kl(target)))]) for n in shots]
         best = [_best_dimension(rows[rows["shots"] == n]) for n in shots]
         near = [0.5 <= p / b <= 2 for p, b in zip(picked, best)]
         number = f"picks d = {_range(picked)}, best d = {_range(best)}; near in {sum(near)} of {len(near)}"
@@ -335,21 +334,21 @@ def similarity_falls() -> Iterator[Part]:
 def information_is_kept() -> Iterator[Part]:
     """The theorem where everything is known: shifted Gaussians whose divergence is 1 / d, as it assumes."""
     d = 8
-    shog = make_shog(20, separation=information.separation_for(1 / d), random_state=0)
+    shog = make_shog(20, separation=theory.separation_for(1 / d), random_state=0)
     means, S = shog.means, shog.covariance("source")
     rows = krylov_basis(shog.moments(), d).components
-    most = information.label_information(np.eye(20), means, S)
-    ours = information.label_information(rows, means, S)
+    most = theory.label_information(np.eye(20), means, S)
+    ours = theory.label_information(rows, means, S)
     draws = [np.linalg.qr(np.random.default_rng(i).standard_normal((20, d)))[0].T for i in range(20)]
-    random = [information.label_information(A, means, S) for A in draws]
+    random = [theory.label_information(A, means, S) for A in draws]
     number = f"{ours:.4f} nats of {most:.4f} at most; {d} random directions {np.mean(random):.4f}"
     yield Part(f"information in the first {d} directions", number, ours >= most - 1e-9)
-    single = information.single_informations(rows, means, S).sum()
+    single = sum(theory.label_information(row, means, S) for row in rows)
     yield Part("lower bound: sum over single directions", f"{single - ours:+.3f} nats off", abs(single - ours) <= 1)
     # where noise is the same everywhere the first direction has all information, and the others have none
-    apart = np.stack([np.zeros(20), np.eye(20)[0] * information.separation_for(1 / d)])
-    even = information.single_informations(information.even_rows(apart[1], d), apart, np.eye(20)).sum()
-    greedy = information.label_information(apart[1], apart, np.eye(20))
+    apart = np.stack([np.zeros(20), np.eye(20)[0] * theory.separation_for(1 / d)])
+    even = sum(theory.label_information(row, apart, np.eye(20)) for row in theory.even_rows(apart[1], d))
+    greedy = theory.label_information(apart[1], apart, np.eye(20))
     number = f"greedy {greedy:.4f}, even {even:.4f} nats"
     yield Part("no other rows have a larger sum (equal noise)", number, greedy >= even - 1e-9)
 
@@ -360,20 +359,20 @@ def entropy_lemmas() -> Iterator[Part]:
     S = S / np.linalg.eigvalsh(S)[-1]  # 1-sub-Gaussian: log sigma = 0, within any O(1/d^2)
     sizes, rng = (1, 2, 4, 8), np.random.default_rng(0)
     bases = [[np.linalg.qr(rng.standard_normal((20, d)))[0].T for _ in range(20)] for d in sizes]
-    entropy = np.array([[information.gaussian_entropy(A @ S @ A.T) for A in same] for same in bases])
+    entropy = np.array([[theory.gaussian_entropy(A @ S @ A.T) for A in same] for same in bases])
     bound = 0.5 * np.array(sizes) * math.log(2 * math.pi * math.e)
     below = entropy <= bound[:, None] + 1e-9
     yield Part(
         "H(A x) at most d log(2 pi e sigma²) / 2", f"in {below.sum()} of {below.size} projections", bool(below.all())
     )
-    equal = [information.gaussian_entropy(np.eye(d)) for d in sizes]
+    equal = [theory.gaussian_entropy(np.eye(d)) for d in sizes]
     number = ", ".join(f"{h:.1f} nats at d = {d}" for d, h in zip(sizes, equal))
     yield Part("H(A x) = O(1/d) (equal noise, sigma = 1)", number, equal[-1] <= equal[0])
     cases = [((0.0, step), (1.0, s)) for step in (0.5, 1.0, 2.0, 4.0) for s in (0.5, 1.0, 2.0)]
-    within = [0.5 * sum(information.gaussian_entropy(np.array(s**2)) for s in each) for _, each in cases]
-    excess = [information.mixture_entropy(*case) - h for case, h in zip(cases, within)]
+    within = [0.5 * sum(theory.gaussian_entropy(np.array(s**2)) for s in each) for _, each in cases]
+    excess = [theory.mixture_entropy(*case) - h for case, h in zip(cases, within)]
     for i, name in enumerate(("the Jensen-Shannon divergence", "the larger KL divergence")):
-        holds = [e <= 0.5 * information.gaussian_divergences(*case)[i] + 1e-9 for e, case in zip(excess, cases)]
+        holds = [e <= 0.5 * theory.gaussian_divergences(*case)[i] + 1e-9 for e, case in zip(excess, cases)]
         what = f"entropy of a mixture at most the mean + beta / 2, beta = {name}"
         yield Part(what, f"in {sum(holds)} of {len(holds)} pairs of Gaussians", all(holds))
 

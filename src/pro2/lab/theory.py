@@ -1,14 +1,23 @@
-"""What the first d features miss of a head, and the paper's bounds on the target error.
+"""The paper's theory in numbers: what the first d features miss of a head, bounds on the target error, information.
 
-Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Lemma 1, Theorem 1, corollary for Gaussians.
+Chen, Lee, Setlur, Levine & Finn, "Project and Probe", ICLR 2024: Lemma 1, Theorem 1, the corollary for Gaussians, and
+the theorem on mutual information with its two entropy lemmas where they are exact: classes are equally frequent
+Gaussians N(m_0, S) and N(m_1, S), and what projections A x tell of the label, in nats, depends on the distance of the
+projected classes alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.integrate import trapezoid
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+REACH = 12.0  # standard deviations beyond the means, where a density is below 1e-31
+POINTS = 4001
 
 
 def nullspace_norm(components: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -49,25 +58,16 @@ def _orthonormal(rows: np.ndarray) -> np.ndarray:
     return Q
 
 
-class RiskBound(NamedTuple):
-    """The two parts of `risk_bound`, in units of the loss."""
-
-    bias: float
-    variance: float
-
-    @property
-    def total(self) -> float:
-        return self.bias + self.variance
-
-
-def risk_bound(missed: float, radius: float, projected_radius: float, n_target: int, delta: float = 0.05) -> RiskBound:
+def risk_bound(
+    missed: float, radius: float, projected_radius: float, n_target: int, delta: float = 0.05
+) -> tuple[float, float]:
     """Theorem 1 with its constants: excess risk of the norm-bounded probe on d features, with probability 1 - delta.
 
-    bias = R ||(I - P_d) w*|| and variance = 2 R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)), for log-loss, whose
-    slope is at most 1 and which is at most B = log(1 + exp(R)). The paper hides the constants and bounds R_d by
-    sqrt(d) ||x||_inf. The first term of the variance is twice the Rademacher complexity of the unit ball (Kakade et
-    al., 2008), the second is Hoeffding's inequality for the probe and for the best head in the span (Bartlett &
-    Mendelson, 2002).
+    It is at most bias + variance, which are returned: bias = R ||(I - P_d) w*|| and
+    variance = 2 R_d / sqrt(M) + 2 B sqrt(log(2 / delta) / (2 M)), for log-loss, whose slope is at most 1 and which is
+    at most B = log(1 + exp(R)). The paper hides the constants and bounds R_d by sqrt(d) ||x||_inf. The first term of
+    the variance is twice the Rademacher complexity of the unit ball (Kakade et al., 2008), the second is Hoeffding's
+    inequality for the probe and for the best head in the span (Bartlett & Mendelson, 2002).
 
     `missed` is ||(I - P_d) w*|| for the best head w* of length at most one; `radius` R and `projected_radius` R_d are
     the largest lengths of a row and of its projection; `n_target` is M.
@@ -75,7 +75,7 @@ def risk_bound(missed: float, radius: float, projected_radius: float, n_target: 
     if not 0 < delta < 1 or n_target < 1:
         raise ValueError(f"expected delta in (0, 1) and n_target of at least 1, got {delta} and {n_target}.")
     deviation = 2.0 * math.log1p(math.exp(radius)) * math.sqrt(math.log(2.0 / delta) / (2.0 * n_target))
-    return RiskBound(radius * missed, 2.0 * projected_radius / math.sqrt(n_target) + deviation)
+    return radius * missed, 2.0 * projected_radius / math.sqrt(n_target) + deviation
 
 
 def norm_bounded_probe(Z: np.ndarray, y: np.ndarray, radius: float = 1.0, tol: float = 1e-7) -> np.ndarray:
@@ -119,3 +119,48 @@ def shift_bound(n_features: np.ndarray | int, n_target: np.ndarray | int, n_dims
     if np.any(d < 0) or np.any(d > n_dims) or np.any(M < 1) or not kl >= 0:
         raise ValueError(f"expected n_features in 0..{n_dims}, n_target >= 1 and kl >= 0, got {d}, {M} and {kl}.")
     return np.sqrt(1.0 - d / n_dims) * kl + np.sqrt(d / M)
+
+
+def gaussian_entropy(covariance: np.ndarray) -> float:
+    """Differential entropy of a Gaussian: log det(2 pi e covariance) / 2."""
+    return 0.5 * float(np.linalg.slogdet(2 * math.pi * math.e * np.atleast_2d(covariance))[1])
+
+
+def mixture_entropy(means: ArrayLike, deviations: ArrayLike, share: float = 0.5) -> float:
+    """Differential entropy of share * N(m_0, s_0^2) + (1 - share) * N(m_1, s_1^2), on one line."""
+    (m0, m1), (s0, s1) = np.asarray(means, dtype=float), np.asarray(deviations, dtype=float)
+    x = np.linspace(min(m0 - REACH * s0, m1 - REACH * s1), max(m0 + REACH * s0, m1 + REACH * s1), POINTS)
+    log_density = np.logaddexp(
+        math.log(share) + norm.logpdf(x, m0, s0), math.log1p(-share) + norm.logpdf(x, m1, s1)
+    )  # fmt: skip
+    return float(trapezoid(-np.exp(log_density) * log_density, x))
+
+
+def gaussian_divergences(means: ArrayLike, deviations: ArrayLike, share: float = 0.5) -> tuple[float, float]:
+    """Jensen-Shannon divergence of two Gaussians on one line with these shares, and the larger of their two KL."""
+    (m0, m1), (s0, s1) = np.asarray(means, dtype=float), np.asarray(deviations, dtype=float)
+    within = share * gaussian_entropy(s0**2) + (1 - share) * gaussian_entropy(s1**2)
+    kl = [math.log(b / a) + (a**2 + (m0 - m1) ** 2) / (2 * b**2) - 0.5 for a, b in ((s0, s1), (s1, s0))]
+    return mixture_entropy(means, deviations, share) - within, max(kl)
+
+
+def label_information(rows: np.ndarray, means: np.ndarray, covariance: np.ndarray) -> float:
+    """I(A x; y) for rows A (d, D): what d projections together tell of the label; at most log 2."""
+    A = np.atleast_2d(rows)
+    step = A @ (means[1] - means[0])
+    distance = math.sqrt(max(0.0, float(step @ np.linalg.solve(A @ covariance @ A.T, step))))
+    return gaussian_divergences((0.0, distance), (1.0, 1.0))[0]
+
+
+def separation_for(divergence: float) -> float:
+    """Distance of two Gaussians whose Jensen-Shannon divergence is this, in (0, log 2): the theorem's assumption."""
+    return float(brentq(lambda d: gaussian_divergences((0.0, d), (1.0, 1.0))[0] - divergence, 1e-6, 40.0))
+
+
+def even_rows(direction: np.ndarray, n_rows: int) -> np.ndarray:
+    """Orthonormal rows (n_rows, D), each at the same angle to a direction that lies in their span."""
+    D = len(direction)
+    basis = np.linalg.qr(np.column_stack([direction, np.eye(D)[:, : D - 1]]))[0][:, :n_rows]
+    # a rotation whose first column has equal entries
+    turn = np.linalg.qr(np.column_stack([np.ones(n_rows), np.eye(n_rows)[:, : n_rows - 1]]))[0]
+    return turn @ basis.T

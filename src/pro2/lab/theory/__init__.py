@@ -1,1 +1,0 @@
-"""The paper's quantities, measurable on any data."""
