@@ -28,7 +28,7 @@ LIGHT = {
         "import pro2.embed; pro2.embed.list_backbones(); pro2.embed.register_backbone; pro2.embed.open_images",
         RUNTIMES,
     ),
-    "the demo": (f"{WITHOUT_PANDAS}import pro2.lab.demo, pro2.lab.report.demo_page", {"matplotlib"}),
+    "the demo": (f"{WITHOUT_PANDAS}import pro2.lab.demo", {"matplotlib"}),
 }
 
 
