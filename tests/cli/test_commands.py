@@ -15,6 +15,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 import pro2
+from pro2.cli import options
+from pro2.estimators import duplicates
 from pro2.estimators.diagnosis import diagnose
 from pro2.estimators.evaluation import evaluate
 from pro2.tables.embeddings import EmbeddingTable
@@ -143,6 +145,36 @@ def test_rows_that_were_labelled_are_named() -> None:
         "evaluate adapted few.arrow -y name"
     )
     assert not set(run_json("evaluate adapted rest.arrow -y name")["labelled_before"]) - set(rest)
+
+
+def test_copies_of_rows_that_were_learned_from_are_named() -> None:
+    source, rest = table("source"), table("rest")
+    X = np.concatenate([rest.embeddings[:40], source.embeddings[[5, 9]] * np.float32(1.5)])
+    ids, names = [*rest.ids[:40], "again", "more"], [*rest.column("name")[:40], *source.column("name")[[5, 9]]]
+    EmbeddingTable(X, ids, {"name": names}, PROVENANCE).save("mixed.arrow", force=True)
+    words = "evaluate adapted mixed.arrow -y name --trained-on source.arrow --cosine 0.9999"
+    found = run_json(words)["copies"]
+    assert [(each["id"], each["copy_of"], each["table"]) for each in found] == [
+        ("again", source.ids[5], "source.arrow"), ("more", source.ids[9], "source.arrow"),
+    ]  # fmt: skip
+    listed = f"copied from source.arrow: 2 rows (again = {source.ids[5]}, more = {source.ids[9]})"
+    assert f"warning: {listed}; accuracy is too high" in run(words)
+    some = f"{words} --trained-on-where \"id == '{source.ids[9]}'\""
+    assert [each["id"] for each in run_json(some)["copies"]] == ["more"]
+    assert run_json("evaluate adapted mixed.arrow -y name")["copies"] == []
+    adapting = "adapt model mixed.arrow -y name --force -o copied"
+    assert f"warning: {listed}; accuracy" in run(f"{adapting} --trained-on source.arrow --cosine 0.9999")
+    validated = run_json(f"{adapting} --validation few.arrow --cosine 1")["copies"]
+    assert validated == []
+    validated = run_json("adapt model few.arrow -y name --force -o copied --validation few.arrow --cosine 1")["copies"]
+    assert [each["id"] for each in validated] == table("few").ids.tolist()
+    assert "--trained-on-where goes with --trained-on TABLE" in refused(
+        "evaluate adapted rest.arrow -y name --trained-on-where odd"
+    )
+
+
+def test_the_bound_of_the_commands_is_that_of_the_library() -> None:
+    assert options.COSINE == duplicates.COSINE
 
 
 def test_evaluate_equals_the_library() -> None:

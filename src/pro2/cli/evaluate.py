@@ -9,6 +9,7 @@ from typer import Option
 
 from pro2.cli import common, options
 from pro2.cli.common import check_out, labelled_rows, load_estimator, make_table, print_result, rows_for, status
+from pro2.cli.copies import copy_search, copy_warnings, learned_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,9 @@ def evaluate(
     ] = None,
     where: options.Where = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write groups, classes and mistakes to this .csv.")] = None,
+    trained_on: options.TrainedOn = None,
+    trained_on_where: options.TrainedOnWhere = None,
+    cosine: options.Cosine = options.COSINE,
     embedding: options.Embedding = None,
     verify: options.Verify = True,
     force: options.Force = False,
@@ -45,12 +49,14 @@ def evaluate(
     """Measure accuracy, calibration and the worst group on labelled rows of TABLE.
 
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. For a model
-    of several labels: mean average precision, and average precision and accuracy of each label.
+    of several labels: mean average precision, and average precision and accuracy of each label. Rows that the model was
+    adapted with are named, and with --trained-on those that are copies of others it has learned from.
 
     \b
     Examples:
       pro2 evaluate adapted.safetensors test.arrow --label y
       pro2 evaluate adapted.safetensors test.arrow --label y --source model.safetensors --out details.csv
+      pro2 evaluate adapted.safetensors test.arrow --label y --trained-on source.arrow
       pro2 evaluate adapted.safetensors birds.npz -y y -w "split == 2" --group y --group place --json
     """
     check_out(out, force, (".csv",))
@@ -67,6 +73,7 @@ def evaluate(
     heads = [classifier] if source is None else [classifier, _source_model(source, classifier)]
     whole = rows_for(classifier, table, where, embedding, verify, force)
     rows, y, unlabelled = labelled_rows(whole, table, label, labels, classifier)
+    learned = learned_rows(classifier, trained_on, trained_on_where, embedding, verify, force)
     groups = _groups(rows, group) if group else None
     with status(f"evaluating {len(rows)} rows"):
         if several:
@@ -82,11 +89,13 @@ def evaluate(
     measured, *before = (result.to_dict() for result in results)
     known = rows.ids[classifier.was_labelled(rows.embeddings)].tolist() if hasattr(classifier, "known_hashes_") else []
     value = {"rows": len(rows), "unlabeled": len(unlabelled), "labelled_before": known, **measured}
-    value |= {"source_head": before[0] if before else None, "out": out}
+    copies = copy_search(learned, cosine)(rows.embeddings, rows.ids)
+    value |= {"copies": copies, "source_head": before[0] if before else None, "out": out}
     notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     if known:
         listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
         notes.append(f"warning: {adapted} was fitted to {len(known)} of these rows ({listed}): accuracy is too high")
+    notes += copy_warnings(copies, "accuracy is too high")
     notes += [f"{len(rows)} rows, 95% confidence intervals", ""]
     tables = (_label_tables if several else _tables)(results, records, out)
     print_result(value, [*notes, *tables], as_json)

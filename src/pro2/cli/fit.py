@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from pro2.cli import common, options
 from pro2.cli.common import check_out, labelled_rows, load_estimator, print_result, rows_for, status, table_metadata
+from pro2.cli.copies import Copies, copy_search, copy_warnings, learned_rows
 
 if TYPE_CHECKING:
     from pro2.tables.embeddings import EmbeddingTable
@@ -204,13 +205,17 @@ def adapt(
         str | None, Option(help="Known shares of the classes in the target, such as cat=0.7,dog=0.3.")
     ] = None,
     new_classes: Annotated[bool, Option("--new-classes", help="Accept classes that the source lacks.")] = False,
+    trained_on: options.TrainedOn = None,
+    trained_on_where: options.TrainedOnWhere = None,
+    cosine: options.Cosine = options.COSINE,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Adapt MODEL to a target with the labels of TARGET, whose other rows are used without labels.
 
     Labels are in a column of TARGET (--label), where an empty cell means none, or in separate files (--labels). Pass
-    --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them.
+    --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them. Labelled
+    rows that are copies of rows in --trained-on are named, and rows of --validation that are copies of labelled ones.
 
     \b
     Examples:
@@ -235,6 +240,8 @@ def adapt(
     extra |= {"class_shares": _class_shares(class_shares, fitted.classes_)} if class_shares is not None else {}
     open_rows = partial(rows_for, fitted, embedding=embedding, verify=verify, force=force)
     y, n_left_out, provenance = None, 0, dict(fitted.provenance)
+    learned = learned_rows(fitted, trained_on, trained_on_where, embedding, verify, force)
+    find_copies, copies = copy_search(learned, cosine), []
     pools: list[EmbeddingTable] = []
     if target is not None:
         labelled, y, unlabelled = labelled_rows(open_rows(target, where), target, label, labels, fitted)
@@ -242,6 +249,7 @@ def adapt(
         # only averaged Pro2 uses rows without a label: the paper's probe does not, nor a choice by a validation set
         averaged = not several and fitted.l2 == fitted.n_features == "auto" and validation is None
         pools, n_left_out = ([unlabelled], 0) if averaged else ([], len(unlabelled))
+        copies += find_copies(labelled.embeddings, labelled.ids)
     if unlabeled is not None:
         pools.append(open_rows(unlabeled, None))
         provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
@@ -251,10 +259,12 @@ def adapt(
         held_out, y_val, _ = labelled_rows(open_rows(validation, None), validation, label or "label", None, fitted)
         extra |= {"X_val": held_out.embeddings, "y_val": y_val}
         provenance["validation"] = table_metadata(held_out, validation, label)
+        for find in (find_copies, copy_search({target: labelled}, cosine)):
+            copies += find(held_out.embeddings, held_out.ids)
     with status("adapting"):
         adapted = fitted.adapt_unlabeled(**extra) if y is None else fitted.adapt(labelled.embeddings, y, **extra)
         adapted.save(out, force=force, provenance=provenance)
-    _print_adapted(adapted, y, sum(map(len, pools)), n_left_out, out, as_json)
+    _print_adapted(adapted, y, sum(map(len, pools)), n_left_out, copies, out, as_json)
 
 
 def _check_has_rows(
@@ -280,7 +290,9 @@ def _class_shares(text: str, classes: Any) -> dict[Any, float]:
     return shares
 
 
-def _print_adapted(adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, out: Path, as_json: bool) -> None:
+def _print_adapted(
+    adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, copies: Copies, out: Path, as_json: bool
+) -> None:
     if hasattr(adapted, "labels_"):
         counts = dict(zip(map(str, adapted.labels_.tolist()), (y == y).sum(axis=0).tolist()))  # NaN is no label
     else:
@@ -289,8 +301,10 @@ def _print_adapted(adapted: Any, y: Any, n_unlabeled: int, n_left_out: int, out:
     used += [f"{common.count(n_unlabeled, 'row')} without a label"] if n_unlabeled else []
     lines = [f"{out}: adapted with {' and '.join(used)}"]
     lines += [f"{n_left_out} rows without a label were left out"] if n_left_out else []
+    lines += copy_warnings(copies, "accuracy estimated from them is too high")
     missing = [name for name, n in counts.items() if n == 0]
     result = {"out": out, "labels": counts, "without_labels": missing, "unlabeled": n_unlabeled, "left_out": n_left_out}
+    result["copies"] = copies
     chosen = {name: getattr(adapted, f"{name}_") for name in ("n_features", "l2") if hasattr(adapted, f"{name}_")}
     if chosen:
         lines.append("chosen: " + ", ".join(f"{name} = {value:.4g}" for name, value in chosen.items()))

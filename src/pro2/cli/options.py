@@ -24,6 +24,13 @@ Verify = Annotated[bool, Option("--verify/--no-verify", help="Compare tables wit
 Force = Annotated[bool, Option("--force", "-f", help="Replace existing output; accept another backbone.")]
 Replace = Annotated[bool, Option("--force", "-f", help="Replace the file at --out if it exists.")]
 Engine = enum.StrEnum("Engine", ["local", "ray"])
+TrainedOn = Annotated[
+    list[Path] | None,
+    Option(metavar="<path>", help="Rows that the model has learned from: copies of them are named; repeatable."),
+]
+TrainedOnWhere = Annotated[str | None, Option(help="Rows of --trained-on that it has learned from, like --where.")]
+Cosine = Annotated[float, Option(min=0.0, max=1.0, help="Rows whose cosine is at least this are copies.")]
+COSINE = 0.97  # of pro2.find_duplicates
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 
 
