@@ -31,6 +31,14 @@ TrainedOn = Annotated[
 TrainedOnWhere = Annotated[str | None, Option(help="Rows of --trained-on that it has learned from, like --where.")]
 Cosine = Annotated[float, Option(min=0.0, max=1.0, help="Rows whose cosine is at least this are copies.")]
 COSINE = 0.97  # of pro2.find_duplicates
+Ray = Annotated[
+    str | None,
+    Option(
+        "--ray",
+        metavar="<address>",
+        help="Compute on this Ray cluster: auto for the one that this machine belongs to, local for a new one.",
+    ),
+]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 
 

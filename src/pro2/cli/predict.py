@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +18,12 @@ from pro2.cli import options
 from pro2.cli.common import Progress, check_out, load_estimator, print_result, rows_for
 
 if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
+    import numpy as np
+    import pyarrow as pa
 
-BATCH = 8192
+    from pro2.tables.scan import Results
+
+RESUMED = "from an earlier run"
 
 
 def predict(
@@ -34,17 +40,22 @@ def predict(
     ] = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
+    ray: options.Ray = None,
     verify: options.Verify = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Predict the class of every row of TABLE, or 0 or 1 for each of several labels.
 
+    TABLE may be larger than memory. Interrupt it at any moment and run the same command again: it continues where it
+    stopped.
+
     \b
     Examples:
       pro2 predict adapted.safetensors new.arrow --out predictions.csv
       pro2 predict adapted.safetensors new.arrow --proba --out predictions.parquet
       pro2 predict adapted.safetensors new.arrow --sets 0.9 --reject 0.05 --out predictions.csv
+      pro2 predict adapted.safetensors s3://bucket/rows --ray auto --out predictions
     """
     for flag, value in (("--sets", sets), ("--reject", reject)):
         if value is not None and not 0.0 < value < 1.0:
@@ -54,49 +65,41 @@ def predict(
         raise FileExistsError(f"{out} exists; give --out a folder that does not exist yet")
     check_out(out, force, (".csv", ".parquet", ""))
     from pro2.atomic import atomic_folder, atomic_write
-    from pro2.tables.csv_files import write_rows
+    from pro2.tables.scan import keep_parts, parts, scan, working_in
+    from pro2.tables.sources import fingerprint
 
     classifier = load_estimator(adapted, "predict", "predict", multilabel=True)
     if sets is not None or reject is not None:
         _check_can_abstain(classifier, adapted, reject)
     rows = rows_for(classifier, table, where, embedding, verify, force)
-    names = classifier.labels_ if hasattr(classifier, "labels_") else classifier.classes_
-    counts = Counter({str(name): 0 for name in names.tolist()})
+    every = parts(rows)
 
-    def write(file: IO[bytes], part: EmbeddingTable = rows) -> None:
-        batches: Iterator[dict[str, list[Any]]] = _predictions(classifier, part, proba, counts, sets, reject)
-        first = next(batches)
-        batches = map(advance, chain([first], batches))
-        if out.suffix.lower() == ".csv":
-            write_rows(file, list(first), chain.from_iterable(zip(*batch.values()) for batch in batches))
-            return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def results(missing: list[int]) -> Results:
+        for number, found in scan(rows, Predictions(classifier, proba, sets, reject), ray=ray, wanted=missing):
+            ids = rows.take(range(*every[number].rows.indices(len(rows)))).id_column
+            yield number, found.add_column(0, "id", ids)
 
-        schema = pa.table(first).schema
-        if "prediction" in first:  # all rows of the first batch may be rejected
-            kind = pa.array(names.tolist()).type
-            schema = schema.set(schema.get_field_index("prediction"), pa.field("prediction", kind))
-        with pq.ParquetWriter(file, schema) as writer:
-            for batch in batches:
-                writer.write_table(pa.table(batch, schema=schema))
-
-    def write_parts(folder: Path) -> None:
-        for name, part in rows.split_by_part().items():
-            path = (folder / name).with_suffix(".parquet")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                write(file, part)
-
-    def advance(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        progress.update(progress.done + len(batch["id"]), len(rows))
-        return batch
-
-    with Progress("rows", quiet=len(rows) <= BATCH) as progress:
+    content = rows.origin_digest or fingerprint(table)
+    depends_on = [hashlib.sha256(adapted.read_bytes()).hexdigest(), content, where, embedding, proba, sets, reject]
+    folder = out.with_name(out.name + ".parts")
+    with working_in(folder), Progress("rows", quiet=len(every) == 1) as progress:
+        try:
+            files = keep_parts(
+                folder, depends_on, every, results,
+                # what the first call reports as done comes from an earlier run
+                lambda n: progress.update(n, len(rows), "" if progress.total or not n else RESUMED),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            kept = f"{progress.done} of {len(rows)} rows are predicted and kept in {folder}"
+            raise KeyboardInterrupt(f"interrupted; {kept}. Run the same command again to continue") from None
         if is_folder:
-            atomic_folder(out, write_parts)
+            by_file = {
+                name: [file for _, file in some] for name, some in groupby(zip(every, files), lambda each: each[0].file)
+            }
+            atomic_folder(out, partial(_write_folder, by_file))
         else:
-            atomic_write(out, write, force)
+            atomic_write(out, partial(_write, files, out.suffix.lower()), force)
+        counts = _count(classifier, map(_read, files))
     listed = ", ".join(f"{name}: {n}" for name, n in counts.items() if n)
     print_result({"out": out, "rows": len(rows), "predicted": counts}, [f"{out}: {len(rows)} rows ({listed})"], as_json)
 
@@ -110,34 +113,83 @@ def _check_can_abstain(classifier: Any, path: Path, reject: float | None) -> Non
         raise ValueError(f"--reject {reject:g} needs {math.ceil(1.0 / reject) - 1} labelled rows, {path} had {n}")
 
 
-def _predictions(
-    classifier: Any, table: EmbeddingTable, proba: bool, counts: Counter[str], sets: float | None, reject: float | None
-) -> Iterator[dict[str, list[Any]]]:
-    """Columns of predictions, a batch at a time for tables larger than memory; `counts` adds up the answers."""
-    import numpy as np
+@dataclass(frozen=True)
+class Predictions:
+    """Columns of predictions for rows X."""
 
-    ids = table.ids
-    for X, span in table.iter_batches(BATCH):
-        columns: dict[str, list[Any]] = {"id": ids[span].tolist()}
-        P = classifier.predict_proba(X)
-        if hasattr(classifier, "labels_"):  # one column of 0 and 1 for each label; the 1s are counted
-            probabilities = [label_proba[:, 1] for label_proba in P]
-            answers = [(values > 0.5).astype(int) for values in probabilities]
-            columns |= {f"prediction_{name}": values.tolist() for name, values in zip(counts, answers)}
-            counts.update({name: int(values.sum()) for name, values in zip(counts, answers)})
+    classifier: Any
+    proba: bool
+    sets: float | None
+    reject: float | None
+
+    def __call__(self, X: np.ndarray) -> dict[str, Any]:
+        import numpy as np
+        import pyarrow as pa
+
+        P = self.classifier.predict_proba(X)
+        columns: dict[str, Any] = {}
+        if hasattr(self.classifier, "labels_"):  # one column of 0 and 1 for each label
+            names, P = self.classifier.labels_.tolist(), np.stack([label_proba[:, 1] for label_proba in P], axis=1)
+            columns |= {f"prediction_{name}": (p > 0.5).astype(np.int64) for name, p in zip(names, P.T)}
         else:
-            probabilities = P.T
-            found = classifier.classes_[P.argmax(axis=1)].tolist()
-            if reject is not None:
-                score = classifier.outlier_score(X)
-                found = [None if out else name for name, out in zip(found, score > 1.0 - reject)]
-            columns["prediction"] = found
-            counts.update("none of these" if name is None else str(name) for name in found)
-            if sets is not None:
-                names = np.array([str(name) for name in classifier.classes_.tolist()])
-                columns["set"] = ["|".join(names[row]) for row in classifier.predict_set(X, sets)]
-            if reject is not None:
-                columns["outlier_score"] = score.tolist()
-        if proba:
-            columns |= {f"proba_{name}": values.tolist() for name, values in zip(counts, probabilities)}
-        yield columns
+            names, codes = self.classifier.classes_.tolist(), P.argmax(axis=1)
+            rejected = None
+            if self.reject is not None:
+                score = self.classifier.outlier_score(X)
+                rejected = score > 1.0 - self.reject
+            columns["prediction"] = pa.array(names).take(pa.array(codes, mask=rejected))
+            if self.sets is not None:
+                found, which = np.unique(self.classifier.predict_set(X, self.sets), axis=0, return_inverse=True)
+                texts = ["|".join(str(names[k]) for k in np.flatnonzero(row)) for row in found]
+                columns["set"] = pa.array(texts).take(pa.array(which.reshape(-1)))
+            if self.reject is not None:
+                columns["outlier_score"] = score
+        if self.proba:
+            columns |= {f"proba_{name}": np.ascontiguousarray(p) for name, p in zip(names, P.T)}
+        return columns
+
+
+def _write_folder(files: dict[str, list[Path]], folder: Path) -> None:
+    """A Parquet file for each file of the table."""
+    for name, some in files.items():
+        path = (folder / name).with_suffix(".parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            _write(some, ".parquet", file)
+
+
+def _write(files: Sequence[Path], suffix: str, file: IO[bytes]) -> None:
+    """The rows of some parts as one file."""
+    import pyarrow.parquet as pq
+
+    from pro2.tables.csv_files import write_columns
+
+    if suffix == ".csv":
+        for i, table in enumerate(map(_read, files)):
+            write_columns(file, table, header=i == 0)
+        return
+    with pq.ParquetWriter(file, _read(files[0]).schema) as writer:
+        for table in map(_read, files):
+            writer.write_table(table)
+
+
+def _read(file: Path) -> pa.Table:
+    from pro2.tables.scan import from_ipc
+
+    return from_ipc(file.read_bytes())
+
+
+def _count(classifier: Any, tables: Iterable[pa.Table]) -> dict[str, int]:
+    """How many rows have each class, or each of several labels."""
+    import pyarrow.compute as pc
+
+    several = hasattr(classifier, "labels_")
+    names = (classifier.labels_ if several else classifier.classes_).tolist()
+    counts = Counter({str(name): 0 for name in names})
+    for table in tables:
+        if several:
+            counts.update({str(name): pc.sum(table[f"prediction_{name}"]).as_py() for name in names})
+        else:
+            found = table["prediction"].value_counts().to_pylist()
+            counts.update({"none of these" if f["values"] is None else str(f["values"]): f["counts"] for f in found})
+    return counts

@@ -166,6 +166,7 @@ class Source:
     parts: Sequence[Source] = ()  # of a folder: its files, in the order of their names
     embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
     read_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    opened: tuple[str, str | None] | None = None  # what `sources.read` was called with: path and embedding
 
     def __post_init__(self) -> None:
         repeated = [name for name, n in Counter(self.schema.names).items() if n > 1]
@@ -319,7 +320,8 @@ class Source:
         From memory where it is kept, or else read again.
         """
         start = 0
-        if self.parts and rows is not None and not self.is_kept:  # only the parts that these rows are in
+        at_hand = self.keep or "whole" in self.__dict__
+        if self.parts and rows is not None and not at_hand:  # only the parts that these rows are in
             for part in self.parts:
                 low, high = np.searchsorted(rows, (start, start + part.n_rows))
                 if low < high:
@@ -327,7 +329,7 @@ class Source:
                 start += part.n_rows
             return
         blocks: Iterator[np.ndarray]
-        if self.keep or "whole" in self.__dict__:
+        if at_hand:
             blocks = (self.whole[i : i + size] for i in range(0, self.n_rows, size))
         else:
             blocks = self.matrices(size)
@@ -337,7 +339,7 @@ class Source:
                 continue
             low, high = np.searchsorted(rows, (start, start + len(block)))
             if low < high:
-                yield read_only(block[rows[low:high] - start])
+                yield block if high - low == len(block) else read_only(block[rows[low:high] - start])
             if high == len(rows):
                 return
             start += len(block)
@@ -345,7 +347,7 @@ class Source:
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """Some rows of the embedding in any order; rows without a gap in one piece are a view."""
         if self.is_kept:
-            if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+            if without_gap(rows):
                 return self.whole[rows[0] : rows[0] + len(rows)]
             return read_only(self.whole[rows])
         order, start = np.argsort(rows, kind="stable"), 0
@@ -405,10 +407,19 @@ class Source:
         return digest, np.concatenate(bad)
 
 
+def without_gap(rows: np.ndarray) -> bool:
+    """Whether these are consecutive numbers, so that a slice will do."""
+    return len(rows) > 0 and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows)))
+
+
 def not_finite(X: np.ndarray) -> np.ndarray:
     """Numbers of the rows with NaN or infinity."""
+    if X.dtype == np.float16:  # by their exponent: NumPy compares such numbers slowly
+        exponent = np.uint16(0x7C00)
+        if not X.size or (X.view(np.uint16) & exponent).max() < exponent:
+            return np.empty(0, dtype=np.intp)
     # They show in the extremes, which cost less than a test of every number.
-    if not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
+    elif not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(~np.isfinite(X).all(axis=1))
 

@@ -210,6 +210,41 @@ def _cell(value: Any, spreadsheet: bool) -> str:
     return '"' + value.replace('"', '""') + '"' if _SPECIAL.search(value) else value
 
 
+def write_columns(file: IO[bytes], table: pa.Table, header: bool = True) -> None:
+    """What `write_rows` writes, of columns of text, integers and numbers; missing values are empty cells."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if header:
+        write_rows(file, table.column_names, [])
+    comma, end, nothing = (pa.scalar(text, pa.large_string()) for text in (",", "\n", ""))
+    for batch in table.to_batches():
+        line = pc.binary_join_element_wise(*(_texts(column).fill_null("") for column in batch.columns), comma)
+        lines = pc.binary_join_element_wise(line, nothing, end)
+        file.write(lines.buffers()[2])
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        texts, size = column.cast(pa.large_string()), pc.abs(column)
+        # Arrow writes 1 and 0.00001 where Python, and our reader, have 1.0 and 1e-05
+        odd = pc.or_(pc.less(size, 1e-4), pc.or_(pc.greater_equal(size, 1e9), pc.equal(size, pc.trunc(size))))
+        written = [repr(float(text)) for text in texts.filter(odd).to_pylist()]
+        return pc.replace_with_mask(texts, odd.fill_null(False), pa.array(written, pa.large_string()))
+    texts = column.cast(pa.large_string())
+    if pa.types.is_integer(column.type):
+        return texts
+    if not pc.any(pc.match_substring_regex(texts, f"{_SPECIAL.pattern}|^{_FORMULA.pattern}")).as_py():
+        return texts
+    texts = pc.replace_substring_regex(texts, r"^('*[=+\-@\t\r])", r"'\1")
+    quote, nothing = (pa.scalar(text, pa.large_string()) for text in ('"', ""))
+    quoted = pc.binary_join_element_wise(quote, pc.replace_substring(texts, '"', '""'), quote, nothing)
+    return pc.if_else(pc.match_substring_regex(texts, _SPECIAL.pattern), quoted, texts)
+
+
 def write_table(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True, with_embedding: bool = True) -> None:
     """Write ids, columns and one column per dimension; a CSV file has no place for provenance and digest."""
     columns = {"id": table.ids, **table.columns}

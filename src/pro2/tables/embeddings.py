@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 import pro2
 from pro2.atomic import atomic_folder, atomic_write
 from pro2.extras import imported
 from pro2.tables import TableError, arrays, csv_files, sources
-from pro2.tables.arrow import BATCH, Source, content_digest, in_memory, not_finite, seal, to_ids
+from pro2.tables.arrow import BATCH, Source, content_digest, in_memory, not_finite, seal, to_ids, without_gap
 from pro2.tables.columns import RESERVED, dimension_names, labelled, objects, read_only, row_numbers, to_json
 from pro2.tables.where import close_names, parse
 
@@ -115,7 +116,9 @@ class EmbeddingTable:
         columns : mapping or path of a CSV file, optional
             Only for ``.npy``: the columns; by default the CSV file of the same name in the same folder, if any.
         """
-        return cls._of(sources.read(path, embedding, columns))
+        source = sources.read(path, embedding, columns)
+        source.opened = str(path), embedding
+        return cls._of(source)
 
     @classmethod
     def from_arrow(cls, data: Any, embedding: str | None = None) -> Self:
@@ -170,8 +173,15 @@ class EmbeddingTable:
     @cached_property
     def ids(self) -> np.ndarray:
         """One text per row, unique in the table or file they come from."""
-        ids = self._source.ids if self._lazy_rows is None else self._source.ids.take(self.rows)
-        return read_only(objects(ids.to_pylist()))
+        return read_only(objects(self.id_column.to_pylist()))
+
+    @property
+    def id_column(self) -> pa.ChunkedArray:
+        """The ids as Arrow text, which takes a fraction of the memory."""
+        ids = self._source.ids
+        if self._lazy_rows is None:
+            return ids
+        return ids.slice(self.rows[0], len(self.rows)) if without_gap(self.rows) else ids.take(self.rows)
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
@@ -301,15 +311,6 @@ class EmbeddingTable:
         if n < 0:
             raise TableError(f"n must not be negative, found {n}")
         return self._pick(lambda: self.rows[:n], f"head {n}")
-
-    def split_by_part(self) -> dict[str, Self]:
-        """The rows in each file of a folder, by its path in the folder; of a single file all rows, by its name."""
-        source = self._source
-        if not source.parts:
-            return {Path(source.origin).name: self}
-        part_of = source.part_of(self.rows)
-        names = [part.origin.removeprefix(source.origin).lstrip("/") for part in source.parts]
-        return {names[i]: self.take(part_of == i) for i in np.unique(part_of).tolist()}
 
     def take(self, rows: Any) -> Self:
         """Rows by number (or by a boolean mask), in the order given."""

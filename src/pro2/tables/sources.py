@@ -105,6 +105,17 @@ def locate(path: str | PathLike[str]) -> tuple[pa.fs.FileSystem, str, str]:
     return filesystem, inside, origin
 
 
+def fingerprint(path: str | PathLike[str]) -> list[list[Any]]:
+    """Name, size and time of every file of a table: what changes when someone writes it again."""
+    filesystem, inside, _ = locate(path)
+    found = filesystem.get_file_info(inside)
+    if found.type == pa.fs.FileType.Directory:
+        files = filesystem.get_file_info(pa.fs.FileSelector(inside, recursive=True))
+    else:
+        files = [found]
+    return sorted([info.path.removeprefix(inside), info.size, info.mtime_ns] for info in files if info.is_file)
+
+
 def _carries_digest(path: Path) -> bool:
     """Whether either end of a file holds our description, also where damage keeps a reader from finding it."""
     with path.open("rb") as file:
