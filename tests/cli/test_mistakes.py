@@ -154,7 +154,7 @@ def test_usage_errors_exit_with_2() -> None:
     for line in (
         "fit source.arrow",
         "export adapted.safetensors --format pickle -o h",
-        "sweep shog -o x --engine slurm",
+        "sweep shog -o x --engine ray",
     ):
         assert ended(line)[0] == 2
 

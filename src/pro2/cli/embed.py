@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from pro2.cli import options
 from pro2.cli.common import Progress, print_result
-from pro2.cli.options import Engine, complete_backbones, complete_datasets
+from pro2.cli.options import complete_backbones, complete_datasets
 
 if TYPE_CHECKING:
     from pro2.embed.engines import Engine as EmbedEngine
@@ -43,9 +43,8 @@ def embed(
     device: Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     batch_size: Annotated[int | None, Option(min=1, help="Rows per call of the network.")] = None,
     dtype: Annotated[DType, Option(help="Type in which embeddings are stored.")] = DType.float32,
-    engine: Annotated[Engine, Option(help="Compute in this process, or on a Ray cluster.")] = Engine.local,
-    ray_address: Annotated[str | None, Option(help="Cluster to join; by default one is started here.")] = None,
-    ray_workers: Annotated[int | None, Option(help="Models to run at once on the cluster.")] = None,
+    ray: options.Ray = None,
+    ray_workers: Annotated[int | None, Option(help="With --ray: networks to run at once on the cluster.")] = None,
     on_error: Annotated[OnError, Option(help="Stop at a bad image or empty text, or skip it.")] = OnError.stop,
     max_pixels: Annotated[int | None, Option(help="Refuse larger images before decoding them.")] = None,
     follow_links: Annotated[bool, Option("--follow-links", help="Accept links that lead out of the root.")] = False,
@@ -64,15 +63,15 @@ def embed(
 
     if show_list:
         return print_result({"backbones": list_backbones()}, list_backbones(), as_json)
-    if engine is Engine.local and (ray_address is not None or ray_workers is not None):
-        raise ValueError("--ray-address and --ray-workers go with --engine ray")
+    if ray is None and ray_workers is not None:
+        raise ValueError("--ray-workers goes with --ray")
     check_out(out)
     opened = _open(rows, text, dataset, root, path_column, follow_links)
     name = backbone or DEFAULT_BACKBONES[opened.kind]
     network = create_backbone(name, device)
     compute: EmbedEngine = embed_shards
-    if engine is Engine.ray:
-        compute = ray_shards(name, device, address=ray_address, workers=ray_workers)
+    if ray is not None:
+        compute = ray_shards(name, device, address=ray, workers=ray_workers)
     with Progress(opened.kind) as progress:
         try:
             done = extract(

@@ -1,6 +1,5 @@
 """Arguments and options that several commands have, each with one name, flag and help text; Tab completion; help."""
 
-import enum
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ Embedding = Annotated[str | None, Option(help="Column of the embedding, or a pat
 Verify = Annotated[bool, Option("--verify/--no-verify", help="Compare tables with the digests in their files.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace existing output; accept another backbone.")]
 Replace = Annotated[bool, Option("--force", "-f", help="Replace the file at --out if it exists.")]
-Engine = enum.StrEnum("Engine", ["local", "ray"])
 TrainedOn = Annotated[
     list[Path] | None,
     Option(metavar="<path>", help="Rows that the model has learned from: copies of them are named; repeatable."),

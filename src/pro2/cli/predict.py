@@ -81,8 +81,7 @@ def predict(
 
     content = rows.origin_digest or fingerprint(table)
     depends_on = [hashlib.sha256(adapted.read_bytes()).hexdigest(), content, where, embedding, proba, sets, reject]
-    folder = out.with_name(out.name + ".parts")
-    with working_in(folder), Progress("rows", quiet=len(every) == 1) as progress:
+    with working_in(out) as folder, Progress("rows", quiet=len(every) == 1) as progress:
         try:
             files = keep_parts(
                 folder, depends_on, every, results,

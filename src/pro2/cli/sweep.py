@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from pro2.cli import options
 from pro2.cli.common import Progress, make_table, print_result
-from pro2.cli.options import Engine, complete_datasets, complete_plans
+from pro2.cli.options import complete_datasets, complete_plans
 
 if TYPE_CHECKING:
     from pro2.lab.experiments import Plan, Suite
@@ -37,8 +37,7 @@ def sweep(
     seeds: Annotated[int | None, Option(help="Number of seeds instead of the plan's.")] = None,
     shots: Annotated[str | None, Option(help="Labels per class instead of the plan's, e.g. 2,8.")] = None,
     selection: Annotated[str | None, Option(help="validation, oracle or support.")] = None,
-    engine: Annotated[Engine, Option(help="Threads of this machine, or a Ray cluster.")] = Engine.local,
-    address: Annotated[str | None, Option(help="With --engine ray: address of a running cluster.")] = None,
+    ray: options.Ray = None,
     workers: Annotated[int | None, Option(min=1, help="Cells measured at a time; by default one per core.")] = None,
     device: Annotated[str | None, Option(help="Where features are trained by gradient steps, e.g. cuda.")] = None,
     retry: Annotated[bool, Option("--retry", help="Run failed runs again.")] = False,
@@ -78,8 +77,8 @@ def sweep(
 
             try:
                 state = run_sweep(
-                    member, out / name, data=root, engine=engine.value, address=address, n_workers=workers, retry=retry,
-                    device=device, progress=update,
+                    member, out / name, data=root, engine="ray" if ray else "local", address=ray, n_workers=workers,
+                    retry=retry, device=device, progress=update,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 kept = "finished runs are kept; run the same command again to continue"

@@ -7,25 +7,23 @@ never used for other images, weights or settings. A lock keeps a second process 
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from pro2.atomic import FULL, atomic_write, check_target
+from pro2.atomic import atomic_write, check_target
 from pro2.embed.engines import Batching, Engine, embed_shards
 from pro2.embed.images import MAX_PIXELS
 from pro2.embed.sources import Rows
 from pro2.embed.spec import Backbone, check_choice
 from pro2.tables.csv_files import read_columns, write_rows
 from pro2.tables.embeddings import EmbeddingTable, check_format
+from pro2.tables.scan import working_in
 
 Progress = Callable[[int, int], object]
 _SHARD_BATCHES = 8
@@ -104,12 +102,9 @@ def extract(
     complete = run.completed(force)
     if complete and not run.folder.exists():
         return complete
-    with _working_in(run.folder):
-        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed while it saved
-            stale.unlink(missing_ok=True)
+    with working_in(path):
         # Another process may have finished before this one got the lock.
         complete = complete or run.completed(force) or run.finish(*run.compute(engine, progress), force)
-        shutil.rmtree(run.folder, ignore_errors=True)
     return complete
 
 
@@ -221,26 +216,6 @@ def _digest(settings: list[Any], rows: Rows, subset: range) -> str:
         fields = f"{name}\0{rows.location(row)}\0{rows.fingerprint(row)}\n"
         digest.update(fields.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:40]
-
-
-@contextlib.contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of unfinished work, which ends with its process; a full disk is explained."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(
-            f"another process is writing {folder}; wait until it has finished, or stop it and run again"
-        ) from None
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise OSError(
-            f"no space left to write {folder} ({os.strerror(error.errno)}); finished shards are kept: free some space "
-            "(or raise the quota) and run the same command again"
-        ) from error
 
 
 def skipped_file(path: Path) -> Path:

@@ -7,7 +7,9 @@ do not depend on where they are computed or on what is already done, so that the
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
+import os
 import shutil
 import threading
 from collections import deque
@@ -245,16 +247,19 @@ def keep_parts(
 
 
 @contextlib.contextmanager
-def working_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of unfinished work, which ends with its process; a full disk is explained.
+def working_in(path: Path) -> Iterator[Path]:
+    """The folder of unfinished work on an output: locked until its process ends; a full disk is explained.
 
     The folder goes when the work is done, or when nothing of it is worth keeping.
     """
+    folder = path.with_name(path.name + ".parts")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
+            for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed at its end
+                stale.unlink() if stale.is_file() else shutil.rmtree(stale, ignore_errors=True)
             try:
-                yield
+                yield folder
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 if not any(folder.glob("*.arrow")):
@@ -267,6 +272,6 @@ def working_in(folder: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise OSError(
-            f"no space left to write {folder} ({error.strerror}); finished parts are kept: free some space (or raise "
-            "the quota) and run the same command again"
+            f"no space left to write {folder} ({os.strerror(error.errno)}); finished parts are kept: free some space "
+            "(or raise the quota) and run the same command again"
         ) from error

@@ -1,0 +1,84 @@
+"""A real Ray cluster of two nodes on this machine gives what this process gives, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pro2
+from pro2 import EmbeddingTable
+
+pytest.importorskip("ray")
+
+# In a process of its own: Ray keeps threads, sockets and warnings of its own that this suite would call errors.
+SCRIPT = """
+import os, signal, time
+from pathlib import Path
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+from pro2 import EmbeddingTable
+from pro2.tables.scan import scan
+from tests.cli.commands import ended, run
+from tests.processes import descendants
+
+def slow(X, row):
+    time.sleep(0.1)
+    return {"row": row, "sum": X.sum(axis=1)}
+
+def wrong(X):
+    raise ValueError("row 3 is wrong")
+
+if __name__ == "__main__":
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    print("nodes", len(cluster.list_all_nodes()))
+    table = EmbeddingTable.open("t").where("site != 3")
+    here, found = [*scan(table, slow, table.rows)], []
+    for number, result in scan(table, slow, table.rows, ray=cluster.address):
+        if not found:
+            os.kill(descendants("MapWorker")[-1], signal.SIGKILL)
+        found.append((number, result))
+    print("parts", len(found), "same", sorted(found, key=lambda each: each[0]) == here)
+    for out in ("csv", "parquet"):
+        line = f"predict a t --proba -w 'site != 3' -o "
+        run(f"{line} here.{out}")
+        run(f"{line} there.{out} --ray {cluster.address}")
+        print(out, Path(f"here.{out}").read_bytes() == Path(f"there.{out}").read_bytes())
+    try:
+        [*scan(table, wrong, ray=cluster.address)]
+    except ValueError as error:
+        print("error:", error)
+    ray.shutdown()
+    cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_two_nodes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(1200) % 3
+    X = (rng.normal(size=(1200, 8)) + 3 * np.eye(8)[y]).astype(np.float16)
+    for i in range(12):  # the rows of a file are a part
+        rows = slice(100 * i, 100 * i + 100)
+        (tmp_path / "t").mkdir(exist_ok=True)
+        columns = {"y": y[rows], "site": np.full(100, i)}
+        EmbeddingTable(X[rows], np.arange(1200)[rows], columns).save(tmp_path / "t" / f"{i:02d}.arrow")
+    pro2.ProjectAndProbe().fit(X, y).adapt(X[:60], y[:60]).save(tmp_path / "a")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, check=False, timeout=400, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    printed = [line for line in done.stdout.splitlines() if "(raylet)" not in line]  # of the worker that was killed
+    expected = ["nodes 2", "parts 11 same True", "csv True", "parquet True", "error: row 3 is wrong"]
+    assert printed == expected
