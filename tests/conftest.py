@@ -1,7 +1,9 @@
-"""Shared by all tests: the real embeddings, if they are here at all, how long to fuzz, and that Ctrl-C works."""
+"""Shared by all tests: the real embeddings, if they are here at all, a browser, and that Ctrl-C works."""
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,23 @@ def interruptible() -> None:
     """Children can be interrupted even where the tests run in the background, which ignores it and hands that on."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's browser, driven by Playwright; a machine without either skips."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'pro2[test]'")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS, timeout=120_000)
+        yield browser
+        browser.close()
 
 
 def has_cluster(path: str) -> bool:

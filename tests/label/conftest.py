@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -109,23 +108,6 @@ def serve_in() -> Callable[[Path], Serve]:
 def serve(serve_in: Callable[[Path], Serve], tmp_path: Path) -> Serve:
     """Pages of one test; all continue the same session."""
     return serve_in(tmp_path / "session")
-
-
-_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """Debian's browser, driven by Playwright; a machine without either skips."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'pro2[test]'")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS, timeout=120_000)
-        yield browser
-        browser.close()
 
 
 @dataclass

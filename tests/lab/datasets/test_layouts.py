@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,26 +57,20 @@ def celeba_rows(n: int = 60) -> tuple[list[str], list[str], list[list[int]], lis
     return names, [f"{i + 1:06d}.jpg" for i in range(n)], values.tolist(), [(i * 3) // n for i in range(n)]
 
 
-def make_celeba(root: Path) -> None:
+def make_celeba(root: Path, suffix: str = ".txt") -> None:
     names, files, values, parts = celeba_rows()
-    rows = [f"{file} " + " ".join(f"{value:2d}" for value in row) for file, row in zip(files, values)]
-    root.mkdir(parents=True, exist_ok=True)
-    # Official quirks: the count first, a space after the last name, two spaces before positive values.
-    (root / "list_attr_celeba.txt").write_text("\n".join([str(len(rows)), " ".join(names) + " ", *rows]) + "\n")
-    (root / "list_eval_partition.txt").write_text("".join(f"{f} {p}\n" for f, p in zip(files, parts)))
+    if suffix == ".csv":
+        head, partition = [",".join(["image_id", *names])], ["image_id,partition"]
+        rows = [",".join([file, *map(str, row)]) for file, row in zip(files, values)]
+        partition += [f"{file},{part}" for file, part in zip(files, parts)]
+    else:  # official quirks: the count first, a space after the last name, two spaces before positive values
+        head = [str(len(files)), " ".join(names) + " "]
+        rows = [f"{file} " + " ".join(f"{value:2d}" for value in row) for file, row in zip(files, values)]
+        partition = [f"{file} {part}" for file, part in zip(files, parts)]
     for file in files:
-        touch(root / "img_align_celeba" / file)
-
-
-def make_celeba_csv(root: Path) -> None:
-    names, files, values, parts = celeba_rows()
-    rows = [",".join([file, *map(str, row)]) for file, row in zip(files, values)]
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "list_attr_celeba.csv").write_text("\n".join([",".join(["image_id", *names]), *rows]) + "\n")
-    partition = ["image_id,partition", *(f"{f},{p}" for f, p in zip(files, parts))]
-    (root / "list_eval_partition.csv").write_text("\n".join(partition) + "\n")
-    for file in files:
-        touch(root / "img_align_celeba" / "img_align_celeba" / file)
+        touch(root / ("img_align_celeba/" * (1 + (suffix == ".csv"))) / file)
+    (root / f"list_attr_celeba{suffix}").write_text("\n".join([*head, *rows]) + "\n")
+    (root / f"list_eval_partition{suffix}").write_text("\n".join(partition) + "\n")
 
 
 def make_camelyon17(root: Path) -> None:
@@ -128,7 +123,7 @@ def make_collages_layout(root: Path) -> None:
 
 BUILDERS: dict[str, Callable[[Path], None]] = {
     "waterbirds": make_waterbirds,
-    **{name: (make_celeba, make_celeba_csv)[i % 2] for i, name in enumerate(VARIANTS)},
+    **{name: partial(make_celeba, suffix=(".txt", ".csv")[i % 2]) for i, name in enumerate(VARIANTS)},
     "camelyon17": make_camelyon17,
     "fmow": make_fmow,
     "living17": make_living17,
@@ -196,9 +191,9 @@ def test_waterbirds_targets(tmp_path: Path) -> None:
 
 
 def test_both_forms_of_celeba_agree(tmp_path: Path) -> None:
-    make_celeba(tmp_path / "txt")
-    make_celeba_csv(tmp_path / "csv")
-    a, b = (load("celeba", tmp_path / form) for form in ("txt", "csv"))
+    for suffix in (".txt", ".csv"):
+        make_celeba(tmp_path / suffix, suffix)
+    a, b = (load("celeba", tmp_path / suffix) for suffix in (".txt", ".csv"))
     assert a.ids.tolist() == b.ids.tolist()
     for name, values in a.columns.items():
         np.testing.assert_array_equal(values, b.columns[name])

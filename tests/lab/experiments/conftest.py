@@ -55,6 +55,12 @@ def plan_values() -> dict[str, Any]:
     }
 
 
+def many_cells(values: dict[str, Any], n_methods: int, n_shots: int) -> dict[str, Any]:
+    """A plan that takes long enough to be stopped in the middle."""
+    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(n_methods)]
+    return {**values, "methods": [*methods, {"method": "random"}], "shots": list(range(1, n_shots + 1))}
+
+
 @pytest.fixture
 def make_plan(plan_values: dict[str, Any]) -> Callable[..., Plan]:
     """The small plan with some of its keys changed."""

@@ -15,6 +15,8 @@ from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import estimate_sweep, run_sweep
 from pro2.lab.experiments.store import ResultStore, read_view
 
+from .conftest import many_cells
+
 N_KILLS = 24
 _PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
 
@@ -54,9 +56,8 @@ print(killed)
 """
 
 
-def _many_cells(values: dict[str, Any]) -> dict[str, Any]:
-    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(12)]
-    return {**values, "methods": methods, "baseline": None, "shots": list(range(1, 11)), "seeds": 2}
+def _many(values: dict[str, Any]) -> dict[str, Any]:
+    return many_cells({**values, "seeds": 2}, n_methods=11, n_shots=10)
 
 
 def _plan_file(folder: Path, values: dict[str, Any]) -> str:
@@ -68,13 +69,13 @@ def _plan_file(folder: Path, values: dict[str, Any]) -> str:
         return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
 
     path = folder / "plan.toml"
-    path.write_text("\n".join(f"{k} = {toml(v)}" for k, v in _many_cells(values).items() if v is not None))
+    path.write_text("\n".join(f"{k} = {toml(v)}" for k, v in _many(values).items()))
     return str(path)
 
 
 @pytest.mark.slow
 def test_killed_at_random_moments(table_folder: Path, plan_values: Any, tmp_path: Path) -> None:
-    values = _many_cells(plan_values)
+    values = _many(plan_values)
     plan = parse_plan(values)
     places = [str(tmp_path / "killed"), str(table_folder), str(N_KILLS)]
     command = [sys.executable, "-c", _KILLER, json.dumps(values), *places]
@@ -100,7 +101,7 @@ def test_two_processes_share_one_folder(table_folder: Path, plan_values: Any, tm
         both = [subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) for log in (first, second)]
         assert [process.wait(timeout=300) for process in both] == [0, 0]
     done = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
-    plan = parse_plan(_many_cells(plan_values))
+    plan = parse_plan(_many(plan_values))
     whole = run_sweep(plan, tmp_path / "whole", data=table_folder)
     # No run was done twice, and both saw the whole result at the end.
     assert sum(d["n_done"] for d in done) == whole.n_runs

@@ -22,6 +22,8 @@ from pro2.lab.experiments import parse_plan
 from pro2.lab.experiments.run import SweepState, estimate_sweep, run_sweep
 from pro2.lab.experiments.store import read_view
 
+from .conftest import many_cells
+
 ray = pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -49,11 +51,6 @@ def _waits_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     while not condition() and time.monotonic() < end:
         time.sleep(0.2)
     return condition()
-
-
-def _plan(plan_values: Any, n_methods: int = 8) -> dict[str, Any]:
-    methods = [{"method": "pro2", "name": f"pro2-{i}", "params": {"ridge": 0.1 * i}} for i in range(n_methods)]
-    return {**plan_values, "methods": [*methods, {"method": "random"}], "baseline": None, "shots": list(range(1, 7))}
 
 
 def _workers(cluster: Any) -> list[int]:
@@ -92,7 +89,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     cluster: Any, table_folder: Path, plan_values: Any, tmp_path: Path
 ) -> None:
     """The driver alone writes results: it is killed once some are there, and the next one does only the rest."""
-    values, out = _plan(plan_values, 40), tmp_path / "ray"
+    values, out = many_cells(plan_values, 40, 6), tmp_path / "ray"
     command = [sys.executable, "-c", _DRIVER, json.dumps(values), str(out), str(table_folder), cluster.address]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         assert _waits_for(lambda: driver.poll() is not None or _has_results(out / "results.sqlite"))
@@ -112,7 +109,7 @@ def test_a_killed_driver_goes_on_where_it_was(
 def test_a_death_changes_no_row(
     cluster: Any, table_folder: Path, plan_values: Any, tmp_path: Path, victim: str
 ) -> None:
-    plan, killed, calls = parse_plan(_plan(plan_values)), [], itertools.count(1)
+    plan, killed, calls = parse_plan(many_cells(plan_values, 8, 6)), [], itertools.count(1)
 
     def kill(state: SweepState) -> None:
         if victim == "node" and next(calls) == 5:

@@ -77,13 +77,6 @@ def test_names_and_order_are_not_in_the_key_but_content_is(
         assert not keys(**change) & base
 
 
-def test_a_renamed_method_is_read_from_the_same_results(table_folder: Path, make_plan: Any, sweep: Sweep) -> None:
-    sweep()
-    plan = make_plan(methods=[{"method": "pro2", "name": "ours"}])
-    assert run_sweep(plan, table_folder / "out", data=table_folder).n_done == 0
-    assert set(read_view(table_folder / "out")["method"].to_pylist()) == {"ours"}
-
-
 def test_cells_without_enough_rows_are_skipped_with_the_reason(table_folder: Path, make_plan: Any) -> None:
     plan = make_plan(shots=[2, 100], n_features=[1, 99])
     state = run_sweep(plan, table_folder / "out", data=table_folder)

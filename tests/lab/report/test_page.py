@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,10 +15,6 @@ from pro2.lab.experiments import Plan, find_plan
 from pro2.lab.report.figures import COLOURS, figure_style, looks, plot_lines, ranked_methods
 from pro2.lab.report.tables import Results, Summary
 from pro2.lab.report.write import write_report
-
-_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-          "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
-          "--v=0", "--virtual-time-budget=4000"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -133,52 +128,30 @@ def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
-def _chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("no chromium on this machine; `make test` installs Debian's where it can")
-    return found
-
-
-_DRIVER = """
-<script>
-window.addEventListener("load", () => {
-  const out = {};
-  const rows = () => [...document.querySelectorAll("#results tbody tr")].filter(r => !r.hidden);
-  out.before = rows().length;
-  const filter = document.querySelectorAll(".filters select")[3];
-  filter.value = "Pro2"; filter.dispatchEvent(new Event("change"));
-  out.after = rows().length;
-  out.methods = [...new Set(rows().map(r => r.cells[3].textContent))];
-  const head = document.querySelectorAll("#results thead th")[4];
-  head.click(); out.rising = rows().map(r => Number(r.cells[4].textContent));
-  head.click(); out.falling = rows().map(r => Number(r.cells[4].textContent));
-  const colour = () => getComputedStyle(document.body).backgroundColor;
-  out.first = colour(); document.getElementById("theme").click(); out.second = colour();
-  out.figures = [...document.querySelectorAll("figure svg:not(.narrow)")].map(s => s.getBoundingClientRect().height);
-  document.body.innerHTML = '<pre id="out">' + JSON.stringify(out) + "</pre>";
-});
-</script>
-"""
-
-
 @pytest.mark.slow
-def test_interactive_parts_work_in_a_real_browser(page: Path, tmp_path: Path) -> None:
-    driven = tmp_path / "driven.html"
-    driven.write_text(page.read_text().replace("</body>", _DRIVER + "</body>"))
-    command = [_chromium(), *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", driven.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None
-    out = json.loads(found[1])
-    assert 0 < out["after"] < out["before"]
-    assert out["methods"] == ["Pro2"]
-    assert out["rising"] == sorted(out["rising"])
-    assert out["falling"] == sorted(out["rising"], reverse=True)
-    assert out["first"] != out["second"]
-    assert len(out["figures"]) == 11
-    assert min(out["figures"]) > 100
+def test_interactive_parts_work_in_a_real_browser(page: Path, chromium: Any) -> None:
+    tab, told = chromium.new_page(), []
+    for event in ("console", "pageerror"):
+        tab.on(event, lambda what: told.append(str(what)))
+    tab.goto(page.as_uri())
+
+    def shown(column: int) -> list[str]:
+        cells = f"#results tbody tr:not([hidden]) td:nth-child({column + 1})"
+        return tab.eval_on_selector_all(cells, "cells => cells.map(c => c.textContent)")
+
+    n_rows = len(shown(3))
+    tab.select_option(".filters select[data-column='3']", "Pro2")
+    assert set(shown(3)) == {"Pro2"}
+    assert len(shown(3)) < n_rows
+    for falling in (False, True):
+        tab.click("#results thead th:nth-child(5)")
+        accuracies = [float(text) for text in shown(4)]
+        assert accuracies == sorted(accuracies, reverse=falling)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    before = tab.evaluate(colour)
+    tab.click("#theme")
+    assert tab.evaluate(colour) != before
+    assert told == []
 
 
 _SEEN = """svgs => svgs.map(s => [s.className.baseVal, s.getBoundingClientRect()]).filter(([_, r]) => r.width)
@@ -186,17 +159,13 @@ _SEEN = """svgs => svgs.map(s => [s.className.baseVal, s.getBoundingClientRect()
 
 
 @pytest.mark.slow
-def test_panels_stack_on_a_narrow_screen(page: Path) -> None:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        seen = {}
-        for width in (360, 1100):
-            tab = browser.new_page(viewport={"width": width, "height": 800})
-            tab.goto(page.as_uri())
-            seen[width] = tab.eval_on_selector_all("figure svg", _SEEN)
-            assert tab.evaluate("document.documentElement.scrollWidth") == width
-        browser.close()
+def test_panels_stack_on_a_narrow_screen(page: Path, chromium: Any) -> None:
+    seen = {}
+    for width in (360, 1100):
+        tab = chromium.new_page(viewport={"width": width, "height": 800})
+        tab.goto(page.as_uri())
+        seen[width] = tab.eval_on_selector_all("figure svg", _SEEN)
+        assert tab.evaluate("document.documentElement.scrollWidth") == width
     assert len(seen[360]) == len(seen[1100]) == 11
     assert all(width <= 330 for _, width, _ in seen[360])
     stacked = [(tall, flat) for (kind, _, tall), (_, _, flat) in zip(seen[360], seen[1100]) if kind == "narrow"]
