@@ -115,7 +115,7 @@ def test_evaluate_has_mean_average_precision_and_each_label(made: Path, tmp_path
             "fit source.arrow -y wet,kind -o m",
             "column 'kind' has the value 'a': of several labels each is 0, 1 or empty",
         ),
-        ("fit source.arrow -y wet,wet -o m", "has an empty name or one twice"),
+        ("fit source.arrow -y wet,wet -o m", "has an empty name or a name twice"),
         ("fit source.arrow -y wet,old --solver logistic -o m", "--solver goes with one label"),
         ("fit source.arrow -y wet,old --ridge 0.5 -o m", "--ridge goes with one label"),
         ("fit one.arrow -y wet,old -o m", "column 'old' of y has one value only"),

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +34,10 @@ def open_table(
     """The rows of a table that `where` selects, at least one; compared with the table's digest unless turned off."""
     from pro2.estimators.files import is_model_file
     from pro2.tables.embeddings import EmbeddingTable
-    from pro2.tables.sources import is_address, is_table_folder
+    from pro2.tables.sources import is_address
 
     if not is_address(path):
         check_exists(path, "embedding table")
-    if path.is_dir() and not is_table_folder(path):
-        raise ValueError(f"{path} is a folder, not an embedding table; `pro2 embed {path}` makes one of its images")
     if is_model_file(path):
         raise ValueError(f"{path} is a model file where a table of embeddings is expected")
     table = EmbeddingTable.open(path, embedding)
@@ -165,12 +163,7 @@ def labelled_rows(
 
 def label_columns(table: EmbeddingTable, text: str) -> list[str]:
     """The columns that --label names; a column may have a comma in its name."""
-    if text in table.columns:
-        return [text]
-    names = [name.strip() for name in text.split(",")]
-    if len(set(names)) < len(names) or not all(names):
-        raise ValueError(f"--label {text!r} has an empty name or one twice; write it as a,b,c")
-    return names
+    return [text] if text in table.columns else split_names(text, "--label")
 
 
 def multilabel_rows(table: EmbeddingTable, path: Path, names: list[str], order: list[str]) -> LabelledRows:
@@ -212,6 +205,14 @@ def table_metadata(
     metadata |= {"width": table.width, "label": label, "where": where}
     metadata |= {"label_files": [file.name for file in labels]} if labels else {}
     return metadata | {key: table.provenance[key] for key in BACKBONE_KEYS if key in table.provenance}
+
+
+def split_names(text: str, flag: str, same: Callable[[str], str] = str) -> list[str]:
+    """Names separated by commas: none empty, none the `same` as another."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(map(same, names))) < len(names):
+        raise ValueError(f"{flag} {text!r} has an empty name or a name twice; write it as a,b,c")
+    return names
 
 
 def refuse(options: Mapping[str, Any], of: str) -> None:

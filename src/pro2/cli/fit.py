@@ -168,7 +168,7 @@ def _from_unlabeled(
     pool = table_metadata(table, path, None, where)
     provenance: dict[str, Any] = {"source": {key: pool[key] for key in BACKBONE_KEYS if key in pool}, "unlabeled": pool}
     origin, result = f"{len(table)} rows without labels", {"rows": 0, "unlabeled": len(table)}
-    names = None if classes is None else [name.strip() for name in classes.split(",")]
+    names = None if classes is None else common.split_names(classes, "--classes")
     if head is None:
         with status(f"learning from {origin}"):
             return ProjectAndProbe.from_unlabeled(table, names or [], **params), origin, provenance, result

@@ -52,7 +52,7 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
     """Everything about a file, as `--json` prints it; a damaged file is an error."""
     from pro2.estimators.files import describe, is_model_file, load
     from pro2.export import describe_export, is_export
-    from pro2.tables.sources import is_address, is_table_folder
+    from pro2.tables.sources import is_address
 
     if not is_address(path):
         common.check_exists(path, "file")
@@ -64,8 +64,6 @@ def _describe(path: Path, embedding: str | None) -> dict[str, Any]:
                 runs = sum(len(next(iter(columns.values()), [])) for _, columns in store.results())
                 counts = {"runs": runs, "failed": len(store.failures())}
                 return {"what": "results of a sweep", **counts, "intact": not store.damaged()}
-        if not is_table_folder(path):
-            raise ValueError(f"{path} is a folder that pro2 did not write; `pro2 embed {path}` embeds its images")
     if path.is_file() and is_model_file(path):
         content = describe(path)
         report = getattr(load(path), "report_", None) if content["kind"].endswith("Classifier") else None

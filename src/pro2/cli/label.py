@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 from pro2.cli import options
-from pro2.cli.common import Progress, check_table, count, load_estimator, open_table, print_result
+from pro2.cli.common import Progress, check_table, count, load_estimator, open_table, print_result, split_names
 from pro2.extras import imported
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def label(
     """
     if (model is None) == (classes is None):
         raise ValueError("give either --model MODEL or --classes with the names of the classes, such as cat,dog,fox")
-    class_names, people = _names(classes, "--classes"), _names(annotators, "--annotators") or [""]
+    class_names = [] if classes is None else split_names(classes, "--classes", str.casefold)
+    people = [""] if annotators is None else split_names(annotators, "--annotators", str.casefold)
     if len(class_names) == 1:
         raise ValueError(f"--classes {classes!r} names one class; a classifier needs two classes or more")
     if overlap and len(people) < 2:
@@ -109,14 +110,6 @@ def check_installed() -> None:
     """The server is an extra."""
     for name in ("starlette", "uvicorn"):
         imported(name, f"{name} is not installed; run: pip install 'pro2[label]'")
-
-
-def _names(text: str | None, flag: str) -> list[str]:
-    """Names separated by commas: none empty, none twice."""
-    names = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(names) or len({name.casefold() for name in names}) < len(names):
-        raise ValueError(f"{flag} {text!r} has an empty name or a name twice")
-    return names
 
 
 def _open_pool(

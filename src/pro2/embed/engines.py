@@ -1,14 +1,12 @@
 """What computes shards: threads of this process with one network, or the workers of a Ray cluster with one each."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -63,7 +61,7 @@ class Shard:
         return msgspec.msgpack.encode((self.index, X.dtype.str, X.shape, X.tobytes(), self.skipped))
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Shard:
+    def from_bytes(cls, content: bytes) -> Self:
         """Inverse of `to_bytes`."""
         kind = tuple[int, str, tuple[int, ...], bytes, dict[int, str]]
         index, dtype, shape, numbers, skipped = msgspec.msgpack.decode(content, type=kind)

@@ -1,7 +1,5 @@
 """Files of named arrays: `.npz`, `.safetensors` and the bare `.npy`. An array is read when it is asked for."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +18,6 @@ from pro2.tables import TableError, check_size, damaged
 from pro2.tables.arrow import META, Source, in_memory, to_arrow
 from pro2.tables.columns import choose, column_name, filled, to_json
 from pro2.tables.csv_files import read_columns
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
 
 _FIXED_WIDTH = 1 << 26  # bytes of text that .npz stores as NumPy's own fixed-width text; more goes as UTF-8
 _SAFETENSORS = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"} | {
@@ -89,31 +84,26 @@ def _attributes(entries: dict[str, Entry]) -> dict[str, Entry]:
 def _joined(entries: dict[str, Entry]) -> dict[str, Entry]:
     """Columns of our own files: `name#offsets` and `name#utf8` are one of text, `name#missing` marks what it lacks."""
     joined = {}
-    for key, entry in entries.items():
+    for key, (shape, dtype, *_) in entries.items():
         name = key.removesuffix("#offsets")
-        if key.endswith(("#utf8", "#missing")):
-            continue
-        column = entry
         if name != key:
-            load = partial(_text, entry, entries[f"{name}#utf8"])
-            column = Entry((entry.shape[0] - 1,), np.dtype(object), load)
-        if (missing := entries.get(f"{name}#missing")) is not None:
-            column = column._replace(load=partial(_with_nulls, column, missing))
-        joined[name] = column
+            shape, dtype = (shape[0] - 1,), np.dtype(object)
+        if not key.endswith(("#utf8", "#missing")):
+            joined[name] = Entry(shape, dtype, partial(_load, entries, name, shape[0]))
     return joined
 
 
-def _text(offsets: Entry, utf8: Entry) -> pa.Array:
-    starts = np.ascontiguousarray(offsets.load(), dtype=np.int64)
-    content = pa.py_buffer(np.ascontiguousarray(utf8.load(), dtype=np.uint8))
-    text = pa.LargeStringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), content)
-    text.validate(full=True)
-    return text
-
-
-def _with_nulls(values: Entry, missing: Entry) -> pa.Array:
-    column = to_arrow("", values.load(), values.shape[0])
-    return pc.if_else(pa.array(missing.load()), pa.scalar(None, column.type), column)
+def _load(entries: dict[str, Entry], name: str, n_rows: int) -> pa.Array:
+    """A column of one of our own files."""
+    if f"{name}#utf8" in entries:
+        starts = np.ascontiguousarray(entries[f"{name}#offsets"].load(), dtype=np.int64)
+        content = np.ascontiguousarray(entries[f"{name}#utf8"].load(), dtype=np.uint8)
+        column = pa.LargeStringArray.from_buffers(n_rows, pa.py_buffer(starts), pa.py_buffer(content))
+        column.validate(full=True)
+    else:
+        column = to_arrow(name, entries[name].load(), n_rows)
+    missing = entries.get(f"{name}#missing")
+    return pc.if_else(pa.array(missing.load()), pa.scalar(None, column.type), column) if missing else column
 
 
 # ---- .npz
@@ -158,10 +148,10 @@ def _npz_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> E
     return Entry(shape, None if dtype.hasobject else dtype, load, "Python objects")
 
 
-def write_npz(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_npz(columns: Mapping[str, np.ndarray], meta: Mapping[str, str], file: IO[bytes]) -> None:
     """Write the archive by hand and not with np.savez: any column name is possible, equal tables are equal files."""
-    arrays = {META.decode(): np.array(to_json(dict(meta))), "embeddings": table.embeddings}
-    for name, values in {"id": table.ids, **table.columns}.items():
+    arrays = {META.decode(): np.array(to_json(dict(meta)))}
+    for name, values in columns.items():
         full, missing = filled(values)
         longest = max(map(len, full.tolist()), default=0) if full.dtype.kind == "O" else 0
         if full.dtype.kind != "O":
@@ -214,7 +204,4 @@ def read_npy(path: Path, columns: Mapping[str, Any] | str | PathLike[str] | None
     if columns is None and path.with_suffix(".csv").is_file():
         columns = path.with_suffix(".csv")
     loaded = dict(columns) if isinstance(columns, Mapping) else read_columns(Path(columns)) if columns else {}
-    for name, values in loaded.items():
-        if len(values) != len(X):
-            raise TableError(f"column {name!r} has {len(values)} rows, {path} has {len(X)}; they must be the same rows")
     return in_memory(X, loaded, str(path))

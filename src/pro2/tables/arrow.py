@@ -1,7 +1,5 @@
 """Columns of Arrow: their types and NumPy's, and the `Source` that reads them when they are asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -10,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -163,7 +161,7 @@ class Source:
     origin: str  # what messages call it
     keep: bool = False  # whether the whole embedding may be kept: it is one array in memory, or in a memory map
     unusable: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what a table cannot hold, and why
-    parts: Sequence[Source] = ()  # of a folder: its files, in the order of their names
+    parts: Sequence["Source"] = ()  # of a folder: its files, in the order of their names
     embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
     read_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     opened: tuple[str, str | None] | None = None  # what `sources.read` was called with: path and embedding
@@ -174,12 +172,12 @@ class Source:
             raise TableError(f"{self.origin} has two columns called {repeated[0]!r}; rename one")
 
     @classmethod
-    def of(cls, table: pa.Table, origin: str) -> Source:
+    def of(cls, table: pa.Table, origin: str) -> Self:
         """Columns of a table in memory or in a memory map."""
         keep = all(column.num_chunks <= 1 for column in table.columns)
         return cls(table.schema, len(table), lambda names, rows: table.select(names).to_batches(), origin, keep)
 
-    def choose(self, embedding: str | None) -> Source:
+    def choose(self, embedding: str | None) -> Self:
         """Find the column or columns that hold the embedding."""
         if META in (self.schema.metadata or {}) and embedding is None and "embedding" in self.schema.names:
             return self

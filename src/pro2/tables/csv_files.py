@@ -4,16 +4,14 @@ A cell is read as a number only if that number, written again, gives the same ch
 twenty digits stay text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +21,6 @@ import pyarrow.csv
 from pro2.tables import TableError, damaged, reading
 from pro2.tables.arrow import Source, in_memory, not_a_number, to_numpy
 from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, dimension_names, labelled
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
 
 _LONGEST_ROW = 1 << 24  # bytes
 # What a spreadsheet takes for a formula. A quote before it makes it text; one that has a quote already gets another, so
@@ -212,9 +207,6 @@ def _cell(value: Any, spreadsheet: bool) -> str:
 
 def write_columns(file: IO[bytes], table: pa.Table, header: bool = True) -> None:
     """What `write_rows` writes, of columns of text, integers and numbers; missing values are empty cells."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if header:
         write_rows(file, table.column_names, [])
     comma, end, nothing = (pa.scalar(text, pa.large_string()) for text in (",", "\n", ""))
@@ -225,9 +217,6 @@ def write_columns(file: IO[bytes], table: pa.Table, header: bool = True) -> None
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_floating(column.type):
         texts, size = column.cast(pa.large_string()), pc.abs(column)
         # Arrow writes 1 and 0.00001 where Python, and our reader, have 1.0 and 1e-05
@@ -245,15 +234,14 @@ def _texts(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(texts, _SPECIAL.pattern), quoted, texts)
 
 
-def write_table(table: EmbeddingTable, file: IO[bytes], spreadsheet: bool = True, with_embedding: bool = True) -> None:
+def write_table(columns: Mapping[str, np.ndarray], X: np.ndarray | None, spreadsheet: bool, file: IO[bytes]) -> None:
     """Write ids, columns and one column per dimension; a CSV file has no place for provenance and digest."""
-    columns = {"id": table.ids, **table.columns}
     wide = [name for name, values in columns.items() if values.ndim > 1]
     if wide:
         raise TableError(f"column {wide[0]!r} holds several numbers per row, which a CSV file cannot; save as .arrow")
     names = list(columns)
     rows: Iterable[Sequence[Any]] = zip(*(values.tolist() for values in columns.values()))
-    if with_embedding:
-        names += dimension_names(table.width, names)
-        rows = ([*cells, *x.tolist()] for cells, x in zip(rows, table.embeddings.astype(np.float64)))
+    if X is not None:
+        names += dimension_names(X.shape[1], names)
+        rows = ([*cells, *x.tolist()] for cells, x in zip(rows, X.astype(np.float64)))
     write_rows(file, names, rows, spreadsheet)

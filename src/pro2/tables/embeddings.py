@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import pro2
 from pro2.atomic import atomic_folder, atomic_write
@@ -80,8 +81,7 @@ class EmbeddingTable:
         if ids is not None or "ids" in named:  # row numbers are made when they are asked for
             named["id"] = to_ids(ids, len(X))
         self._source = in_memory(X, named, "this table")
-        if ids is not None:
-            self._source.check_ids()
+        self._source.check_ids()
 
     @classmethod
     def _of(cls, source: Source) -> Self:
@@ -151,7 +151,8 @@ class EmbeddingTable:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for any library that reads Arrow; see the Arrow PyCapsule interface."""
-        return sources.to_table(self).__arrow_c_stream__(requested_schema)
+        columns = {"id": self.ids, "embedding": self.embeddings, **self.columns}
+        return sources.to_table(columns).__arrow_c_stream__(requested_schema)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The embedding matrix: a table can be given where an array is expected."""
@@ -373,16 +374,20 @@ class EmbeddingTable:
         suffix = check_format(path, self.n_rows * self.width)
         if suffix == "":
             return atomic_folder(path, self._save_parts, force)
+        X, columns = self.embeddings, {"id": self.ids, **self.columns}
         if suffix == ".csv":
-            return atomic_write(path, partial(csv_files.write_table, self, spreadsheet=spreadsheet), force)
+            return atomic_write(path, partial(csv_files.write_table, columns, X, spreadsheet), force)
         if suffix == ".npy":  # the columns first: a .npy file that is there then always has its CSV file
-            columns = partial(csv_files.write_table, self, spreadsheet=spreadsheet, with_embedding=False)
-            atomic_write(path.with_suffix(".csv"), columns, force)
-            return atomic_write(path, lambda file: np.save(file, self.embeddings, allow_pickle=False), force)
+            atomic_write(path.with_suffix(".csv"), partial(csv_files.write_table, columns, None, spreadsheet), force)
+            return atomic_write(path, lambda file: np.save(file, X, allow_pickle=False), force)
         provenance = {"pro2_version": pro2.__version__, **self.provenance}
         meta = {"provenance": to_json(provenance), "digest": self.digest, "seal": seal(self.digest, provenance)}
-        write = {".parquet": sources.write_parquet, ".npz": arrays.write_npz}.get(suffix, sources.write_arrow)
-        return atomic_write(path, partial(write, self, meta), force)
+        if suffix == ".npz":
+            return atomic_write(path, partial(arrays.write_npz, {"embeddings": X, **columns}, meta), force)
+        table = sources.to_table({"id": self.ids, "embedding": X, **self.columns}, meta)
+        if suffix == ".parquet":  # with a checksum per page, so that a damaged page is refused before it is unpacked
+            return atomic_write(path, partial(pq.write_table, table, write_page_checksum=True), force)
+        return atomic_write(path, partial(sources.write_arrow, table), force)
 
     def _save_parts(self, folder: Path) -> None:
         for i, start in enumerate(range(0, max(self.n_rows, 1), PART_ROWS)):

@@ -7,8 +7,6 @@ Files are read one after the other by their own readers, and not by a scan of `p
 group of Parquet in memory, 2 GB where the batches of `ParquetFile` need 90 MB, and does not read Arrow streams.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,9 +15,10 @@ from functools import lru_cache
 from itertools import islice
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
@@ -32,9 +31,6 @@ from pro2.tables.arrays import read_npy, read_npz, read_safetensors
 from pro2.tables.arrow import META, Source, is_list, kind_of, to_arrow
 from pro2.tables.columns import to_json
 from pro2.tables.csv_files import read_table
-
-if TYPE_CHECKING:
-    from pro2.tables.embeddings import EmbeddingTable
 
 Opener = Callable[[str], pa.NativeFile]
 PART_SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -216,8 +212,10 @@ def read_folder(
         if re.search(r"\.(parquet|arrow|feather)[.~-]", name.lower()):
             raise TableError(f"{origin}/{name} is a part that was not finished; remove it, or write it again")
     if not files:
-        endings = ", ".join(PART_SUFFIXES)
-        raise TableError(f"{origin} is a folder, not an embedding table: no file in it ends in {endings}")
+        raise TableError(
+            f"{origin} is a folder, not an embedding table: no file in it ends in {', '.join(PART_SUFFIXES)}; "
+            f"`pro2 embed {origin}` makes a table of its images"
+        )
     parts = [read_file(open_file, f"{base}/{name}", f"{origin.rstrip('/')}/{name}") for name in files]
     for part in parts:
         part.choose(embedding)
@@ -353,21 +351,14 @@ def _plain_name(name: str, folder: Path) -> str:
 # ---- writing
 
 
-def to_table(table: EmbeddingTable, meta: Mapping[str, str] = {}) -> pa.Table:
-    """All rows, each column in one piece; a memory-mapped embedding is not loaded."""
-    columns = {"id": table.ids, "embedding": table.embeddings, **table.columns}
-    arrays = [to_arrow(name, values, len(table)) for name, values in columns.items()]
+def to_table(columns: Mapping[str, np.ndarray], meta: Mapping[str, str] = {}) -> pa.Table:
+    """Columns with ids and the embedding, each in one piece; a memory-mapped embedding is not loaded."""
+    arrays = [to_arrow(name, values, len(values)) for name, values in columns.items()]
     fields = [pa.field(name, array.type, nullable=array.null_count > 0) for name, array in zip(columns, arrays)]
     return pa.table(arrays, schema=pa.schema(fields, metadata={META: to_json(dict(meta))} if meta else None))
 
 
-def write_arrow(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
+def write_arrow(table: pa.Table, file: IO[bytes]) -> None:
     """Write one record batch, which keeps the matrix in one piece; its values may be more than 2^31."""
-    columns = to_table(table, meta)
-    with pa.ipc.new_file(file, columns.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
-        writer.write_table(columns)
-
-
-def write_parquet(table: EmbeddingTable, meta: Mapping[str, str], file: IO[bytes]) -> None:
-    """Write with a checksum per page, so that a damaged page is refused before it is unpacked."""
-    pa.parquet.write_table(to_table(table, meta), file, write_page_checksum=True)
+    with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
+        writer.write_table(table)
