@@ -105,7 +105,8 @@ def test_n_makes_a_new_class_and_labels_the_item_with_it(open_tab):
     found.key("n")
     assert found.page.evaluate(FOCUSED) == "new-name"
     found.key(*"Cat", "Enter")
-    assert "There is already a class “cat”." in found.text("#new-problem")
+    message = found.page.evaluate("document.getElementById('new-name').validationMessage")
+    assert message == "There is already a class “cat”."
     found.page.fill("#new-name", "wolf")
     found.press("Enter")
     assert found.labels == {row: "wolf"}

@@ -22,6 +22,7 @@ from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.estimators.starts import UNLABELED
 from pro2.label.pool import Pool
 from pro2.linalg.labelled import class_shares
+from pro2.linalg.logistic import probabilities
 
 FOLDS = 5  # random rows are predicted by models that lack a fifth of the random rows
 QUEUE = 24  # rows chosen ahead
@@ -61,7 +62,8 @@ class Start:
             y = np.array([self._values[name] for name in labels])
             return self.model.adapt(X, y, class_shares=self._shares(self.model, y, selected))
         if len(names) == 1 and not self._values:
-            return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.zeros(1))
+            # one logit is that of a second class, which there is not yet
+            return LinearClassifier.from_arrays(np.array(names), np.zeros((1, X.shape[1])), np.array([-1e9]))
         model = self._as_text if self._values else _renamed(self.model, names[:2])
         y = np.array(labels)
         return model.adapt(X, y, class_shares=self._shares(model, y, selected), new_classes="allow")
@@ -214,26 +216,12 @@ def refit(pool: Pool, start: Start, labelled: Labelled, before: Fitted) -> Itera
     fitted = Fitted(queue=before.queue, abstention=before.abstention)
     if classifier is not None:
         names = [str(name) for name in classifier.classes_.tolist()]
-        logits = pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_)
-        top, probability = most_probable(logits, len(names))
-        fitted = replace(
-            fitted, n=len(labelled.rows), classifier=classifier, names=names, top=top, probability=probability
-        )
+        P = probabilities(pool.logits(classifier.coef_, classifier.intercept_, classifier.unit_rows_))
+        top, probability = P.argmax(axis=1), P.max(axis=1)
+        fitted = Fitted(len(labelled.rows), classifier, names, top, probability, {}, before.queue, before.abstention)
     fitted = replace(fitted, out_of_fold=_out_of_fold(pool, start, labelled, fitted))
     yield fitted
     yield replace(fitted, queue=_next_rows(pool, start, labelled, fitted))
-
-
-def most_probable(logits: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Most probable class of each row and its probability, from (n, 1) logits of two classes or (n, K)."""
-    if n_classes == 1:
-        return np.zeros(len(logits), np.int16), np.ones(len(logits), np.float32)
-    if n_classes == 2:
-        logit = logits[:, 0]
-        return (logit > 0).astype(np.int16), 1.0 / (1.0 + np.exp(-np.abs(logit)))
-    top = logits.argmax(axis=1)
-    best = np.take_along_axis(logits, top[:, None], axis=1)
-    return top.astype(np.int16), 1.0 / np.exp(logits - best).sum(axis=1)
 
 
 def _out_of_fold(pool: Pool, start: Start, labelled: Labelled, fitted: Fitted) -> dict[int, Prediction]:

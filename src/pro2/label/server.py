@@ -135,13 +135,8 @@ def _listen(address: Address, last_port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     ports = [last_port, 0] if address.port is None else [address.port]
     for port in ports:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address.host.strip("[]"), port))
-            listener.listen(128)  # requests that come before the server is up wait instead of being turned away
-            return listener
+        try:  # requests that come before the server is up wait instead of being turned away
+            return socket.create_server((address.host.strip("[]"), port), family=family, backlog=128)
         except OSError as error:
-            listener.close()
             reason = error.strerror or str(error)
     raise OSError(f"cannot listen at {address.host}:{ports[0]} ({reason}): choose another host or port")

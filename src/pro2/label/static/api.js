@@ -24,6 +24,15 @@ async function read(answer) {
   throw problem;
 }
 
+/** `ask` for answers of which only the newest counts: null when nobody answers or a newer request is on its way. */
+export function newest(path) {
+  let number = 0;
+  return async (query) => {
+    const own = ++number, answer = await ask(path, query).catch(() => null);
+    return own === number ? answer : null;
+  };
+}
+
 export const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 
 /** Actions to send, in order, one at a time. They survive a lost connection and a reload of the page. */

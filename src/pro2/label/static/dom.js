@@ -14,13 +14,6 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
-/** Element of a drawing. */
-export function svg(tag, attributes = {}) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-}
-
 /** Set text only where it changes: screen readers announce every change of a live region. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

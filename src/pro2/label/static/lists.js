@@ -1,6 +1,6 @@
 // The two views of many items: a grid of one predicted class, and everything labelled.
 
-import { ask } from "./api.js";
+import { newest } from "./api.js";
 import { $, NONE, count, h, moreLike, percent, setText, thumbnail } from "./dom.js";
 
 /** Items predicted to be of one class, found by a search, or most like one item: mark those that are not of the class,
@@ -12,7 +12,7 @@ export class Grid {
     this.asked = {}; // what the items on screen answer; what is chosen may still be loading
     this.like = null; // the item that others are to be like
     this.marks = new Set(); // rows that are not of the class
-    this.requests = 0;
+    this.ask = newest("grid");
     this.setClasses(about.classes);
     $("grid-class").onchange = () => this.load();
     $("grid-order").onchange = () => this.load();
@@ -38,11 +38,11 @@ export class Grid {
   }
 
   async load() {
-    const number = ++this.requests, q = $("grid-search").value.trim(), like = this.like;
+    const q = $("grid-search").value.trim(), like = this.like;
     const asked = { label: $("grid-class").value, q, like: like ? like.row : "" };
     this.showToolbar();
-    const answer = await ask("grid", { ...asked, order: $("grid-order").value }).catch(() => null);
-    if (answer === null || number !== this.requests) return; // a newer request is on its way
+    const answer = await this.ask({ ...asked, order: $("grid-order").value });
+    if (answer === null) return;
     // a grid that is loaded again keeps its marks
     if (JSON.stringify(asked) !== JSON.stringify(this.asked)) this.marks.clear();
     else if (this.items.length) this.marks = new Set(this.marked());
@@ -157,7 +157,7 @@ export class LabelledList {
   constructor(outbox, about) {
     this.outbox = outbox;
     this.classes = about.classes;
-    this.requests = 0;
+    this.ask = newest("labelled");
     $("search").oninput = () => this.load();
     $("more").onclick = () => this.load(this.items.length);
   }
@@ -165,9 +165,8 @@ export class LabelledList {
   setClasses(classes) { this.classes = classes; }
 
   async load(offset = 0) {
-    const number = ++this.requests, query = $("search").value;
-    const answer = await ask("labelled", { q: query, offset }).catch(() => null);
-    if (answer === null || number !== this.requests) return; // a newer search is on its way
+    const query = $("search").value, answer = await this.ask({ q: query, offset });
+    if (answer === null) return;
     this.items = offset ? [...this.items, ...answer.items] : answer.items;
     if (!offset) this.passed = { "None of these": answer.none, Skipped: answer.skipped };
     const searched = query.trim() !== "";

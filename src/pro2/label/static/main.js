@@ -167,32 +167,26 @@ function press(event) {
 }
 
 function connectDialogs() {
+  for (const each of document.querySelectorAll("[data-close]")) each.onclick = () => each.closest("dialog").close();
   $("open-keys").onclick = () => $("dialog-keys").showModal();
   $("banner-retry").onclick = () => { resume(); page.outbox.run(); };
   $("open-new").onclick = () => {
-    $("new-name").value = "";
-    setText($("new-problem"), "");
+    $("new-form").reset();
     $("dialog-new").showModal();
   };
-  $("new-cancel").onclick = () => $("dialog-new").close();
-  $("new-form").onsubmit = addClass;
+  $("new-name").oninput = ({ target }) => {
+    const same = page.views.one.classes.find((each) => each.toLowerCase() === className().toLowerCase());
+    target.setCustomValidity(same ? `There is already a class “${same}”.` : "");
+  };
+  $("new-form").onsubmit = () => {
+    page.views.one.create(className());
+    $("stage").focus({ preventScroll: true });
+  };
   $("open-done").onclick = () => { $("done-result").replaceChildren(); $("dialog-done").showModal(); };
-  $("done-close").onclick = () => $("dialog-done").close();
   $("done-write").onclick = writeResults;
 }
 
-function addClass(event) {
-  event.preventDefault();
-  const name = $("new-name").value.trim().replace(/\s+/g, " ");
-  const same = page.views.one.classes.find((each) => each.toLowerCase() === name.toLowerCase());
-  if (!name || same) {
-    setText($("new-problem"), name ? `There is already a class “${same}”.` : "Enter a name.");
-    return;
-  }
-  $("dialog-new").close();
-  page.views.one.create(name);
-  $("stage").focus({ preventScroll: true });
-}
+const className = () => $("new-name").value.trim().replace(/\s+/g, " ");
 
 async function writeResults() {
   $("done-write").disabled = true;

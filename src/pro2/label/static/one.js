@@ -9,7 +9,7 @@ const MANY = 20; // from this many classes on a letter starts the search instead
 const LONG_SET = 6; // classes of a label set that are named; more are only outlined
 const LETTERS = [..."abcdefghijklopqrvwy"]; // without those of the buttons below the classes
 
-const BUTTONS = { m: "more-like", n: "open-new", t: "open-note", x: "none", z: "zoom" };
+const BUTTONS = { m: "more-like", n: "open-new", s: "skip", t: "open-note", x: "none", z: "zoom" };
 
 /** Keys of each class, in the order of the classes: a digit for the first nine, a letter of its name if one is free.
  *  A class that is added later never changes the keys of those before it. Classes that are digits have themselves. */
@@ -35,14 +35,12 @@ export class OneByOne {
     this.marked = new Set(); // rows marked in the grid: they come first, then the grid comes back
     this.setClasses(about.classes);
     $("accept").onclick = () => this.accept();
-    $("skip").onclick = () => this.skip();
+    $("skip").onclick = () => this.answer({ kind: "skip" });
     $("none").onclick = () => this.answer({ kind: "none" });
     $("undo").onclick = () => this.undo();
     $("open-note").onclick = () => this.openNote();
-    $("note-cancel").onclick = () => $("dialog-note").close();
     $("note-form").onsubmit = () => this.saveNote();
     $("zoom").onclick = () => this.zoom();
-    for (const id of ["zoom-close", "zoom-image"]) $(id).onclick = () => $("dialog-zoom").close();
     $("dialog-zoom").onkeydown = (event) => { if (event.key === "z") $("dialog-zoom").close(); };
     $("more-like").onclick = () => this.shown && moreLike(this.shown, this.shown.guess);
     $("find-class").oninput = () => this.filter();
@@ -199,7 +197,6 @@ export class OneByOne {
   }
 
   label(name) { this.answer({ kind: "label", label: name }); }
-  skip() { this.answer({ kind: "skip" }); }
   accept() { if (this.shown?.guess) this.label(this.shown.guess); }
   undo() { this.outbox.put({ kind: "undo" }); }
 
@@ -251,7 +248,6 @@ export class OneByOne {
 
   key(key) {
     if (key === "Enter") this.accept();
-    else if (key === "s") this.skip();
     else if (this.byKey.has(key)) this.label(this.byKey.get(key));
     else if (key === "/" || (this.hasMany && /^[a-mo-z]$/.test(key))) this.startFind(key);
     else if (key in BUTTONS) $(BUTTONS[key]).click();
