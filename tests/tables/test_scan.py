@@ -173,6 +173,25 @@ def test_other_inputs_start_anew(change: str, adapted: Any, monkeypatch: pytest.
     assert content("p.csv") == content("q.csv")
 
 
+def rounded(value: Any) -> Any:
+    """Without the last digits, in which products of other batches may differ."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return round(value, 6) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize(
+    "line", ["evaluate a t.arrow -y y --source m -g site -g y", "suggest m t.arrow -n 9 -w 'site > 1'"]
+)
+def test_other_commands_do_not_depend_on_parts(line: str, adapted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pro2.ProjectAndProbe().fit(make_table(100, "f4").embeddings, make_table(100).column("y")).save("m")
+    found = run_json(line)
+    monkeypatch.setattr(scan, "PART_ROWS", 1 << 16)
+    monkeypatch.setattr(scan, "NUMBERS", 1 << 22)
+    assert rounded(found) == rounded(run_json(line))
+    assert found.get("rows") == 100 or len(found["ids"]) == 9
+
+
 def test_two_processes_do_not_write_the_same_parts(adapted: Any) -> None:
     Path("p.csv.parts").mkdir()
     with FileLock("p.csv.parts/lock"):

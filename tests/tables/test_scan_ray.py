@@ -24,7 +24,7 @@ import ray
 from ray.cluster_utils import Cluster
 from pro2 import EmbeddingTable
 from pro2.tables.scan import scan
-from tests.cli.commands import ended, run
+from tests.cli.commands import run, run_json
 from tests.processes import descendants
 
 def slow(X, row):
@@ -46,11 +46,12 @@ if __name__ == "__main__":
             os.kill(descendants("MapWorker")[-1], signal.SIGKILL)
         found.append((number, result))
     print("parts", len(found), "same", sorted(found, key=lambda each: each[0]) == here)
-    for out in ("csv", "parquet"):
-        line = f"predict a t --proba -w 'site != 3' -o "
-        run(f"{line} here.{out}")
-        run(f"{line} there.{out} --ray {cluster.address}")
-        print(out, Path(f"here.{out}").read_bytes() == Path(f"there.{out}").read_bytes())
+    line = "predict a t --proba -w 'site != 3' -o"
+    run(f"{line} here.csv")
+    run(f"{line} there.csv --ray {cluster.address}")
+    print("predict", Path("here.csv").read_bytes() == Path("there.csv").read_bytes())
+    for line in ("evaluate a t -y y -g site", "suggest m t -n 20"):
+        print(line[:8], run_json(line) == run_json(f"{line} --ray {cluster.address}"))
     try:
         [*scan(table, wrong, ray=cluster.address)]
     except ValueError as error:
@@ -70,7 +71,9 @@ def test_two_nodes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
         (tmp_path / "t").mkdir(exist_ok=True)
         columns = {"y": y[rows], "site": np.full(100, i)}
         EmbeddingTable(X[rows], np.arange(1200)[rows], columns).save(tmp_path / "t" / f"{i:02d}.arrow")
-    pro2.ProjectAndProbe().fit(X, y).adapt(X[:60], y[:60]).save(tmp_path / "a")
+    model = pro2.ProjectAndProbe().fit(X, y)
+    model.save(tmp_path / "m")
+    model.adapt(X[:60], y[:60]).save(tmp_path / "a")
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -80,5 +83,13 @@ def test_two_nodes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     printed = [line for line in done.stdout.splitlines() if "(raylet)" not in line]  # of the worker that was killed
-    expected = ["nodes 2", "parts 11 same True", "csv True", "parquet True", "error: row 3 is wrong"]
+    expected = [
+        "nodes 2",
+        "parts 11 same True",
+        "csv True",
+        "parquet True",
+        "evaluate True",
+        "suggest  True",
+        "error: row 3 is wrong",
+    ]
     assert printed == expected

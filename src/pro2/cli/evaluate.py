@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from pro2.cli import common, options
-from pro2.cli.common import check_out, labelled_rows, load_estimator, make_table, print_result, rows_for, status
+from pro2.cli.common import (
+    Progress,
+    check_out,
+    labelled_rows,
+    load_estimator,
+    make_table,
+    print_result,
+    rows_for,
+    status,
+)
 from pro2.cli.copies import copy_search, copy_warnings, learned_rows
 
 if TYPE_CHECKING:
@@ -42,6 +53,7 @@ def evaluate(
     trained_on_where: options.TrainedOnWhere = None,
     cosine: options.Cosine = options.COSINE,
     embedding: options.Embedding = None,
+    ray: options.Ray = None,
     verify: options.Verify = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
@@ -51,6 +63,7 @@ def evaluate(
     Accuracies have Wilson intervals; balanced accuracy, calibration and log-loss have bootstrap intervals. For a model
     of several labels: mean average precision, and average precision and accuracy of each label. Rows that the model was
     adapted with are named, and with --trained-on those that are copies of others it has learned from.
+    TABLE may be larger than memory.
 
     \b
     Examples:
@@ -61,7 +74,6 @@ def evaluate(
     """
     check_out(out, force, (".csv",))
     from pro2.atomic import atomic_write
-    from pro2.estimators import evaluation
     from pro2.tables.csv_files import write_rows
 
     classifier = load_estimator(adapted, "predict", "evaluate", multilabel=True)
@@ -74,22 +86,16 @@ def evaluate(
     whole = rows_for(classifier, table, where, embedding, verify, force)
     rows, y, unlabelled = labelled_rows(whole, table, label, labels, classifier)
     learned = learned_rows(classifier, trained_on, trained_on_where, embedding, verify, force)
-    groups = _groups(rows, group) if group else None
-    with status(f"evaluating {len(rows)} rows"):
-        if several:
-            scores, names = (head.decision_function(rows.embeddings) for head in heads), classifier.labels_.tolist()
-            results: list[Any] = [evaluation.evaluate_labels(y, each, names) for each in scores]
-        else:
-            scores, names = (head.predict_proba(rows.embeddings) for head in heads), classifier.classes_
-            results = [evaluation.evaluate(y, each, names, groups) for each in scores]
+    results, labelled_before = _measured(heads, rows, y, _groups(rows, group) if group else None, ray)
     records = _records(results)
     if out is not None:
         lines = [list(each.values()) for each in records]
         atomic_write(out, lambda file: write_rows(file, list(records[0]), lines), force)
+    known = rows.take(labelled_before).ids.tolist()
     measured, *before = (result.to_dict() for result in results)
-    known = rows.ids[classifier.was_labelled(rows.embeddings)].tolist() if hasattr(classifier, "known_hashes_") else []
     value = {"rows": len(rows), "unlabeled": len(unlabelled), "labelled_before": known, **measured}
-    copies = copy_search(learned, cosine)(rows.embeddings, rows.ids)
+    find, batches = copy_search(learned, cosine), rows.iter_batches() if learned else []
+    copies = [each for X, span in batches for each in find(X, rows.take(range(span.start, span.stop)).ids)]
     value |= {"copies": copies, "source_head": before[0] if before else None, "out": out}
     notes = [f"{len(unlabelled)} rows without a label were left out"] if len(unlabelled) else []
     if known:
@@ -113,15 +119,78 @@ def _source_model(path: Path, classifier: Any) -> Any:
     return model
 
 
-def _groups(table: EmbeddingTable, names: list[str]) -> np.ndarray:
-    """One text per row: `place=1`, or `y=0, place=1` for crossed columns."""
-    from pro2.tables.columns import objects
+@dataclass(frozen=True)
+class Measure:
+    """What is measured of rows X and their true codes by each head, and which of the rows were labelled."""
 
-    columns = [table.one_per_row(name, "a label is").tolist() for name in names]
-    texts = [
-        [f"{name}={'missing' if value is None else value}" for value in values] for name, values in zip(names, columns)
-    ]
-    return objects([", ".join(row) for row in zip(*texts)])
+    heads: Sequence[Any]
+
+    def __call__(self, X: np.ndarray, *codes: np.ndarray) -> dict[str, Any]:
+        import numpy as np
+
+        from pro2.estimators.evaluation import row_scores
+
+        columns: dict[str, Any] = {}
+        for i, head in enumerate(self.heads):
+            if hasattr(head, "labels_"):
+                found = dict(zip(head.labels_.tolist(), np.ascontiguousarray(head.decision_function(X).T)))
+            else:
+                found = row_scores(head.predict_proba(X), *codes)
+            columns |= {f"{i} {name}": values for name, values in found.items()}
+        if hasattr(self.heads[0], "known_hashes_"):
+            columns["labelled"] = self.heads[0].was_labelled(X)
+        return columns
+
+
+def _measured(
+    heads: Sequence[Any], rows: EmbeddingTable, y: np.ndarray, groups: tuple[np.ndarray, list[str]] | None,
+    ray: str | None,
+) -> tuple[list[Any], np.ndarray]:  # fmt: skip
+    """An evaluation of each head, and the numbers of the rows that were labelled."""
+    import numpy as np
+
+    from pro2.estimators import evaluation
+    from pro2.estimators.base import encode_known
+    from pro2.tables.scan import parts, scan
+
+    several, every, labelled = hasattr(heads[0], "labels_"), parts(rows), [np.empty(0, dtype=np.intp)]
+    names = (heads[0].labels_ if several else heads[0].classes_).tolist()
+    advice = "check the label column, or leave those rows out"
+    codes = [] if several else [encode_known(y, heads[0].classes_, "y", advice)]
+    sums = [evaluation.EvaluationSums(names) for _ in heads]
+    scores: list[list[np.ndarray]] = [[] for _ in heads]
+    with Progress("rows", quiet=len(every) == 1) as progress:
+        for number, table in scan(rows, Measure(heads), *codes, ray=ray):
+            found = {name: table[name].to_numpy() for name in table.column_names}
+            span = every[number].rows
+            if "labelled" in found:
+                labelled.append(span.start + np.flatnonzero(found["labelled"]))
+            for i in range(len(heads)):
+                own = {name.partition(" ")[2]: values for name, values in found.items() if name.startswith(f"{i} ")}
+                if several:
+                    scores[i].append(np.column_stack([own[str(name)] for name in names]))
+                else:
+                    sums[i].add(codes[0][span], **own, group=None if groups is None else groups[0][span])
+            progress.update(span.stop, len(rows))
+    if several:
+        return [evaluation.evaluate_labels(y, np.concatenate(each), names) for each in scores], np.concatenate(labelled)
+    for each in sums:
+        each.groups = {groups[1][code]: counts for code, counts in each.groups.items()} if groups else {}
+    return [each.result() for each in sums], np.concatenate(labelled)
+
+
+def _groups(table: EmbeddingTable, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    """A code for each row, and a text for each code: `place=1`, or `y=0, place=1` for crossed columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    codes, texts = np.zeros(len(table), dtype=np.int64), [""]
+    for name in names:
+        column = pa.array(table.one_per_row(name, "a label is"), from_pandas=True).dictionary_encode("encode")
+        values = [f"{name}={'missing' if value is None else value}" for value in column.dictionary.to_pylist()]
+        pairs, codes = np.unique(codes * len(values) + column.indices.to_numpy(), return_inverse=True)
+        texts = [", ".join(filter(None, [texts[p // len(values)], values[p % len(values)]])) for p in pairs.tolist()]
+    return codes, texts
 
 
 def _records(results: list[Any]) -> Records:

@@ -327,12 +327,14 @@ def suggest(
     label: options.SomeLabel = None,
     where: options.Where = None,
     embedding: options.Embedding = None,
+    ray: options.Ray = None,
     verify: options.Verify = True,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Suggest the rows of POOL whose labels would help most; fill them in and run `pro2 adapt --labels`.
 
+    POOL may be larger than memory: of many rows, some chosen by chance are candidates, and only those are read.
     Rows that have a label already, in --labels or in the column --label, are not suggested again. Suggested rows are
     not a random sample: pass `--label-sampling suggested` to `pro2 adapt`, so that no accuracy is estimated from them.
 
@@ -343,9 +345,12 @@ def suggest(
       pro2 suggest model.safetensors pool.arrow --labels next.csv --adapted adapted.safetensors --out more.csv
     """
     check_out(out, force)
-    from pro2.active import suggest_labels
+    import numpy as np
+
+    from pro2.active import Candidates
     from pro2.atomic import atomic_write
     from pro2.tables.csv_files import write_rows
+    from pro2.tables.scan import read_rows
 
     fitted = load_estimator(model, "adapt", "suggest")
     current = None if adapted is None else load_estimator(adapted, "predict", "suggest")
@@ -359,7 +364,9 @@ def suggest(
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with status(f"choosing among {len(table)} rows"):
-        rows = suggest_labels(fitted, table.embeddings, n, adapted=current, random_state=0, X_labeled=X_labeled)
+        candidates = Candidates(n, random_state=0)
+        pooled = candidates.among(np.arange(len(table)))
+        rows = candidates.add(read_rows(table.take(pooled), ray), pooled).suggest(fitted, current, X_labeled)
     ids = table.ids[rows].tolist()
     lines = ids
     if out is not None:

@@ -76,7 +76,7 @@ def predict(
 
     def results(missing: list[int]) -> Results:
         for number, found in scan(rows, Predictions(classifier, proba, sets, reject), ray=ray, wanted=missing):
-            ids = rows.take(range(*every[number].rows.indices(len(rows)))).id_column
+            ids = rows.take(range(every[number].rows.start, every[number].rows.stop)).id_column
             yield number, found.add_column(0, "id", ids)
 
     content = rows.origin_digest or fingerprint(table)

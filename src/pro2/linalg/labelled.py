@@ -11,7 +11,7 @@ from pro2.linalg.arrays import to_numpy
 SHARES_WORTH = 8.0  # labels per class that the assumed shares are worth where labels may have been drawn at random,
 SHARES_WORTH_AT_RANDOM = 2.0  # and where they were
 ODD = np.uint64(0x9E3779B97F4A7C15)  # products with its powers scatter bits (Knuth's multiplicative hash)
-BLOCK = 4096  # rows whose bits are held at a time
+BLOCK = 256  # rows whose bits are held at a time
 SAMPLING = ("auto", "by_class", "random", "suggested")
 
 
@@ -87,7 +87,7 @@ def row_hashes(X: np.ndarray) -> np.ndarray:
     found = np.empty(len(X), dtype=np.uint64)
     for start in range(0, len(X), BLOCK):
         rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float32) + np.float32(0.0)  # minus zero is zero
-        found[start : start + BLOCK] = _mixed(rows.view(np.uint32).astype(np.uint64))
+        found[start : start + BLOCK] = _mixed(rows.view(np.uint32))
     return found
 
 
@@ -98,7 +98,8 @@ def _some_columns(X: np.ndarray) -> np.ndarray:
 
 def _mixed(bits: np.ndarray) -> np.ndarray:
     """A hash of the bits of each row, (n,)."""
-    return np.asarray((bits * ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)).sum(axis=1))
+    factors = ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)
+    return np.asarray(np.einsum("ij,j->i", bits, factors, dtype=np.uint64))
 
 
 class ClassShares(NamedTuple):

@@ -106,11 +106,10 @@ def labelled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def like_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Labels in the type of a model's classes: a text file cannot tell the text "1" from the number."""
-    by_text = {str(label): label for label in classes.tolist()}
-    texts = [str(label) for label in labels.tolist()]
-    if set(labels.tolist()) <= set(by_text.values()) or not set(texts) <= set(by_text):
+    by_text, found = {str(label): label for label in classes.tolist()}, set(labels.tolist())
+    if found <= set(by_text.values()) or not {str(label) for label in found} <= set(by_text):
         return labels
-    return np.array([by_text[text] for text in texts], dtype=classes.dtype)
+    return np.array([by_text[str(label)] for label in labels.tolist()], dtype=classes.dtype)
 
 
 # ---- which columns are the embedding

@@ -76,9 +76,8 @@ def scan(
 ) -> Results:
     """Apply `work` to all rows of a table, a batch at a time; yield the numbers of parts and their results.
 
-    In this process, threads compute while the next batch is read, and parts come in order. On a cluster, each worker
-    opens the table by its path and reads the rows of its part; parts come as they are finished, each of them once,
-    also if a worker dies.
+    In this process, threads compute while the next batch is read. On a cluster, each worker opens the table by its path
+    and reads the rows of its part. Parts come in order, each of them once, also if a worker dies.
 
     Parameters
     ----------
@@ -157,6 +156,16 @@ def _recut(blocks: Iterator[np.ndarray], lengths: Sequence[int]) -> Iterator[np.
         yield found[0] if len(found) == 1 else np.concatenate(found)
 
 
+def read_rows(table: EmbeddingTable, ray: str | None = None) -> np.ndarray:
+    """The embedding of few rows of a large table, (n, width), read as in `scan`."""
+    found = [part["row"].combine_chunks() for _, part in scan(table, _copied, ray=ray)]
+    return np.concatenate([np.asarray(rows.flatten()).reshape(-1, table.width) for rows in found])
+
+
+def _copied(X: np.ndarray) -> dict[str, pa.Array]:
+    return {"row": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1).copy()), X.shape[1])}
+
+
 # ---- on a cluster
 
 
@@ -174,7 +183,9 @@ def _on_ray(
     ]
     count = min(len(items), max(1, int(ray.cluster_resources().get("CPU", 1))))
     with cluster.quiet(ray), cluster.failures(ray, "run the same command again"):
-        results = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+        dataset = ray.data.from_items(items, override_num_blocks=len(items))
+        dataset.context.execution_options.preserve_order = True
+        results = dataset.map_batches(
             _RayWorker,
             fn_constructor_args=(opened, work),
             batch_size=1,
