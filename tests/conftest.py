@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # a busy machine is no failure
 
 
 @pytest.fixture(scope="session")

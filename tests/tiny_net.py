@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 NAME = "tiny-net"
 SIZE, WIDTH = 16, 8
+HALT_AFTER = "TINY_NET_HALT_AFTER"  # so many calls; then it waits for the signal that ends its process
 
 
 def load(name: Any, device: str = "auto", runtime: str = "auto") -> Any:
@@ -20,8 +23,14 @@ def load(name: Any, device: str = "auto", runtime: str = "auto") -> Any:
     from pro2.embed import CallableBackbone, Preprocessing
 
     matrix = np.random.default_rng(7).standard_normal((3 * SIZE * SIZE, WIDTH)).astype(np.float32)
-    preprocessing = Preprocessing(SIZE, 18)
-    return CallableBackbone(lambda x: x.reshape(len(x), -1) @ matrix, preprocessing, NAME, "seed 7", width=WIDTH)
+    calls = itertools.count()
+
+    def embed(pixels: np.ndarray) -> np.ndarray:
+        if next(calls) >= int(os.environ.get(HALT_AFTER, sys.maxsize)):
+            time.sleep(3600)
+        return pixels.reshape(len(pixels), -1) @ matrix
+
+    return CallableBackbone(embed, Preprocessing(SIZE, 18), NAME, "seed 7", width=WIDTH)
 
 
 def installed(folder: Path) -> Iterator[str]:

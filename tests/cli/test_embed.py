@@ -19,7 +19,7 @@ import pytest
 
 from pro2.tables.embeddings import EmbeddingTable
 from tests.cli.commands import refused
-from tests.tiny_net import installed
+from tests.tiny_net import HALT_AFTER, installed
 
 pil = pytest.importorskip("PIL.Image")
 PRO2 = [sys.executable, "-c", "from pro2.cli.main import main; main()"]
@@ -33,17 +33,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images that take a few milliseconds each to decode, so that a process can be caught at work."""
+    """160 images in two folders: twenty shards of eight."""
     folder = tmp_path_factory.mktemp("many")
     rng = np.random.default_rng(5)
     for i in range(160):
         (folder / "ab"[i % 2]).mkdir(exist_ok=True)
-        pixels = rng.integers(0, 256, (300, 400, 3), dtype=np.uint8)
+        pixels = rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)
         pil.fromarray(pixels).save(folder / "ab"[i % 2] / f"{i:03d}.jpg", quality=95)
     return folder
 
 
-def start(*arguments: object, limit: int | None = None) -> subprocess.Popen[str]:
+def start(*arguments: object, limit: int | None = None, halt_after: int = sys.maxsize) -> subprocess.Popen[str]:
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit or 0, limit or 0))
 
@@ -52,7 +52,7 @@ def start(*arguments: object, limit: int | None = None) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", HALT_AFTER: str(halt_after)},
         preexec_fn=small_files if limit else None,
     )
 
@@ -98,7 +98,7 @@ def test_what_was_finished_is_kept_and_the_result_is_byte_identical(
     out = tmp_path / "t.arrow"
     arguments = (many, "--backbone", tiny, "--out", out, "--batch-size", 1)
     for reached, number in ((1, signal.SIGKILL), (5, signal.SIGKILL), (9, signal.SIGINT)):
-        process = start(*arguments)
+        process = start(*arguments, halt_after=8 * reached + 4)
         wait_for(lambda reached=reached: shards(out) >= reached, process)
         process.send_signal(number)
         code, _, log = finish(process)

@@ -121,7 +121,7 @@ def test_one_class_of_labels_and_missing_classes_stay_defined(three):
     assert P[:, 1:].max() > 0
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 @given(st.sampled_from([24, 120]), st.integers(2, 4), st.integers(2, 60), st.integers(1, 40), st.integers(0, 999))
 def test_names_order_units_and_precision_change_nothing(N, K, D, M, seed):
     """Nor does a rotation, with one scale for all features and none shrunk by itself."""

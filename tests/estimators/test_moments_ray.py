@@ -24,6 +24,7 @@ def nodes():
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20})
     found.add_node(num_cpus=1, object_store_memory=100 << 20)
     ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
+    found.wait_for_nodes()  # a node that was added is not there at once
     yield found
     ray.shutdown()
     found.shutdown()
@@ -37,31 +38,33 @@ def test_a_killed_worker_and_a_killed_node_change_no_number(nodes, tmp_path):
     y = np.arange(240) % 2
     X = rng.normal(size=(240, 4)) + y[:, None]
 
-    def slowed(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        (tmp_path / f"{batch['y'][0]}-{batch['embedding'][0][0]:.6f}").touch()
-        time.sleep(0.3)
+    def halted(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """After six batches, wait until the worker and the node were killed."""
+        (tmp_path / f"{batch['y'][0]}-{batch['embedding'][0][0]:.6f}.begun").touch()
+        while len(list(tmp_path.glob("*.begun"))) > 6 and not (tmp_path / "killed").exists():
+            time.sleep(0.01)
         return batch
 
     rows = [{"embedding": row, "y": int(label)} for row, label in zip(X, y)]
     extra = nodes.add_node(num_cpus=1, object_store_memory=100 << 20)
     nodes.wait_for_nodes()
-    dataset = ray.data.from_items(rows, override_num_blocks=24).map_batches(slowed, batch_format="numpy")
-    killed: list[str] = []
+    dataset = ray.data.from_items(rows, override_num_blocks=24).map_batches(halted, batch_format="numpy")
 
     def kill() -> None:
-        while len(list(tmp_path.iterdir())) < 3:
-            time.sleep(0.01)
-        for pid in descendants("slowed")[:1]:
-            os.kill(pid, signal.SIGKILL)
-            killed.append("worker")
-        nodes.remove_node(extra, allow_graceful=False)
-        killed.append("node")
+        try:
+            while len(list(tmp_path.glob("*.begun"))) <= 6 or not descendants("halted"):
+                time.sleep(0.01)
+            os.kill(descendants("halted")[0], signal.SIGKILL)
+            nodes.remove_node(extra, allow_graceful=False)
+        finally:
+            (tmp_path / "killed").touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
     moments = SourceMoments.from_ray(dataset, fan_in=4)
     killer.join()
-    assert killed == ["worker", "node"]
+    assert (tmp_path / "killed").exists()
+    assert sum(node["Alive"] for node in ray.nodes()) < 3
     whole = SourceMoments.from_arrays(X, y)
     np.testing.assert_array_equal(moments.weight, whole.weight)
     np.testing.assert_allclose(moments.covariance(), whole.covariance(), rtol=1e-12, atol=1e-12)

@@ -52,7 +52,7 @@ problems = st.tuples(
 )  # classes, features, labels, seed: more labels than features, and fewer
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems, st.data())
 def test_without_a_block_is_the_fit_to_the_others(problem, data):
     K, D, M, seed = problem
@@ -71,7 +71,7 @@ def test_without_a_block_is_the_fit_to_the_others(problem, data):
     np.testing.assert_allclose(scores, expected, atol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problems)
 def test_left_out_scores_of_every_member_are_those_of_a_refit_without_the_row(problem):
     K, D, M, seed = problem
@@ -92,7 +92,7 @@ def test_left_out_scores_of_every_member_are_those_of_a_refit_without_the_row(pr
                     np.testing.assert_allclose(left_out[r, s, i], X[i] @ coef.T + intercept, atol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problems)
 def test_weights_are_repetitions_also_in_parts(problem):
     K, D, M, seed = problem
@@ -104,7 +104,7 @@ def test_weights_are_repetitions_also_in_parts(problem):
     np.testing.assert_allclose(offset, intercept, atol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(FAMILY.covariances), st.integers(2, 4), st.integers(2, 8), st.integers(12, 20), st.integers(0, 99)
 )
@@ -143,7 +143,7 @@ def test_classes_without_labels_keep_their_prior_mean():
     assert np.abs(V[:2] - expected[0][:2]).max() > 0.01
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problems)
 def test_one_logit_is_the_difference_of_two(problem):
     """The squared loss of two centred scores is that of their difference towards plus and minus the margin."""

@@ -51,7 +51,7 @@ def test_it_equals_scikit_learn(rng, K, M, p, l2):
     assert ours.converged
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 12), st.integers(0, 12), st.integers(2, 5), st.floats(-4, 4), st.floats(-3, 3), st.booleans(),
     st.integers(0, 10_000),

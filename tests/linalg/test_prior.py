@@ -27,7 +27,7 @@ def prior_of(X, y, scale=1.0, family=FAMILY):
     return SourcePrior.from_moments(Moments.from_arrays(X, y), np.full(X.shape[1], scale), family)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(1, 12), st.booleans(), st.integers(0, 1000))
 def test_few_rows_or_a_shared_eigendecomposition_give_the_matrix_without_it(n, D, shared, seed):
     rng = np.random.default_rng(seed)

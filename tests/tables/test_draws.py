@@ -14,7 +14,7 @@ from pro2.tables.draws import draw
     seed=st.integers(0, 2**31), shots=st.integers(0, 6), more=st.integers(0, 8), n_val=st.integers(0, 4),
     names=st.sampled_from([[0, 1, 2], ["a", "b", "c"]]), as_mask=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_draws_are_balanced_disjoint_complete_and_nested(
     seed: int, shots: int, more: int, n_val: int, names: list, as_mask: bool
 ) -> None:

@@ -62,7 +62,7 @@ def tables(draw: st.DrawFn) -> EmbeddingTable:
 
 
 @given(table=tables())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_content_survives_every_typed_format(
     tmp_path_factory: pytest.TempPathFactory, table: EmbeddingTable
 ) -> None:
@@ -74,7 +74,7 @@ def test_any_content_survives_every_typed_format(
 
 
 @given(table=tables(), spreadsheet=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_text_files_keep_every_text(
     tmp_path_factory: pytest.TempPathFactory, table: EmbeddingTable, spreadsheet: bool
 ) -> None:

@@ -121,7 +121,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_agrees_with_python_row_by_row(expression: str) -> None:
     names = {name.replace(" ", "_"): values for name, values in COLUMNS.items()}
     code = compile(expression.replace("`odd name`", "odd_name"), "<law>", "eval")
@@ -157,7 +157,7 @@ WORDS = [
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.text(max_size=30))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_any_text_is_a_filter_or_a_value_error(text: str) -> None:
     try:
         mask = parse(text, list(COLUMNS))(COLUMNS.__getitem__)
