@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,41 +164,6 @@ def test_torch_pool_gives_the_same_rows(problem):
     torch = pytest.importorskip("torch")
     model, X, _ = problem
     np.testing.assert_array_equal(suggest_labels(model, torch.asarray(X), 6), suggest_labels(model, X, 6))
-
-
-def rounds(model, X, y, test, choose) -> list[float]:
-    """Accuracy on the test rows after 4, 8, 16 and 32 labels."""
-    labeled, adapted, scores = np.empty(0, dtype=int), None, []
-    for budget in (4, 8, 16, 32):
-        free = np.setdiff1d(np.arange(len(X)), labeled)
-        labeled = np.concatenate([labeled, free[choose(X[free], budget - len(labeled), adapted, X[labeled])]])
-        adapted = model.adapt(X[labeled], y[labeled])
-        scores.append(adapted.score(*test))
-    return scores
-
-
-@pytest.mark.real_data
-def test_beats_random_choice_on_real_embeddings(real_data: Path):
-    z = np.load(real_data / "collages.npz")
-    X, y, split = z["embeddings"].astype(np.float32), z["y"].astype(int), z["split"]
-    model = ProjectAndProbe(n_components=64).fit(X[split == "source"], y[split == "source"])
-    gains = []
-    for target in ("cifar", "fashion"):
-        rows = np.flatnonzero(split == target)
-        for seed in range(3):
-            rng = np.random.default_rng(seed)
-            pool, rest = np.split(rng.permutation(rows), [600])
-
-            def suggested(P, n, adapted, labeled):
-                return suggest_labels(model, P, n, adapted, X_labeled=labeled if len(labeled) else None)
-
-            def drawn(P, n, adapted, labeled, rng=rng):
-                return rng.choice(len(P), n, replace=False)
-
-            test = X[rest], y[rest]
-            ours, chance = (rounds(model, X[pool], y[pool], test, each) for each in (suggested, drawn))
-            gains.append(np.mean(ours) - np.mean(chance))
-    assert np.mean(gains) > 0.01, gains
 
 
 def test_a_model_of_several_labels_is_refused():

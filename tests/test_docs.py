@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
+
+from pro2.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "pro2"
@@ -46,6 +49,13 @@ def test_docstring_examples_run(name: str, restored_registries: None) -> None:
     assert results.failed == 0
 
 
+def all_commands(command: Any = None) -> Iterator[Any]:
+    command = command or typer.main.get_command(app)
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from all_commands(inner)
+
+
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
@@ -60,19 +70,16 @@ def test_code_on_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def shell_commands() -> list[str]:
-    """Every line that begins with `pro2` in a bash block of a page or of the README."""
+    """Every line that begins with `pro2` in a bash block of a page or of the README, or in the help of a command."""
     pages = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-    code = "\n".join(block for page in pages for block in blocks(page, "bash"))
-    return sorted({line for line in code.replace("\\\n", " ").splitlines() if line.startswith("pro2 ")})
+    code = "\n".join(block for page in pages for block in blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    code += [line.strip() for each in all_commands() for line in (each.help or "").splitlines()]
+    return sorted({line for line in code if line.startswith("pro2 ")})
 
 
 @pytest.mark.parametrize("line", shell_commands())
 def test_commands_on_pages_exist(line: str) -> None:
     """Parsed as the program would, without running: an unknown command or option is an error."""
-    import typer.main
-
-    from pro2.cli.main import app
-
     command, (_, *words) = typer.main.get_command(app), shlex.split(line.split(" #")[0].split(" > ")[0])
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
@@ -82,18 +89,8 @@ def test_commands_on_pages_exist(line: str) -> None:
     assert not hasattr(command, "commands") or used or not words, f"pro2 has no command {words[:1]}"
 
 
-def all_commands(command: Any) -> Iterator[Any]:
-    yield command
-    for inner in getattr(command, "commands", {}).values():
-        yield from all_commands(inner)
-
-
 def test_the_help_of_a_command_speaks_of_options_that_it_has() -> None:
-    import typer.main
-
-    from pro2.cli.main import app
-
-    for command in all_commands(typer.main.get_command(app)):
+    for command in all_commands():
         known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         words = " ".join(getattr(option, "help", None) or "" for option in command.params)
         named = re.findall(r"--[a-z][a-z-]+", re.sub(r"`[^`]*`", "", words))  # another command's are quoted
@@ -120,14 +117,7 @@ def test_the_page_of_the_file_format_names_all_that_a_file_may_hold() -> None:
 
 def test_labels_that_suggest_chose_are_said_to_be_chosen() -> None:
     """Else `adapt` would take them for a sample, and claim an accuracy that they cannot show."""
-    import typer.main
-
-    from pro2.cli.main import app
-
-    helps = [command.help or "" for command in typer.main.get_command(app).commands.values()]
-    examples = [line.strip() for text in helps for line in text.splitlines() if line.strip().startswith("pro2 ")]
-    lines = [*shell_commands(), *examples]
-    adapts = [line for line in lines if line.split()[1] == "adapt" and "--labels next.csv" in line]
+    adapts = [line for line in shell_commands() if line.split()[1] == "adapt" and "--labels next.csv" in line]
     assert len(adapts) >= 5
     assert all("--label-sampling suggested" in line for line in adapts)
 

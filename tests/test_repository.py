@@ -38,16 +38,3 @@ def test_workflows_call_targets_that_exist_and_may_write_nothing_by_default(path
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     used = {word for line in re.findall(r"run: make (.+)", path.read_text()) for word in line.split()}
     assert used <= targets
-
-
-def test_a_release_is_published_without_a_stored_secret() -> None:
-    text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert read_yaml(ROOT / ".github/workflows/release.yml")["jobs"]["publish"]["permissions"] == {"id-token": "write"}
-    assert "secrets." not in text
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda p: p.name)
-def test_issue_forms_ask_for_something(path: Path) -> None:
-    form = read_yaml(path)
-    assert {"name", "description", "body"} <= set(form)
-    assert any(field.get("validations", {}).get("required") for field in form["body"])

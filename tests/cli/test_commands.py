@@ -101,12 +101,6 @@ def test_options_reach_the_estimator(fit: str, adapt: str, python: Adapted) -> N
         assert answer["verdict"] == expected.report_.verdict()
 
 
-def test_adapting_without_any_label() -> None:
-    run("adapt model --unlabeled rest.arrow -o unlabelled --force")
-    expected = pro2.load("model").adapt_unlabeled(table("rest").embeddings)
-    np.testing.assert_allclose(pro2.load("unlabelled").coef_, expected.coef_, rtol=1e-6)
-
-
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_predictions_and_probabilities_by_id(suffix: str) -> None:
     run(f"predict adapted rest.arrow --proba -o p.{suffix} --force")

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -34,12 +33,6 @@ def test_each_target_keeps_one_block_and_the_source_all(table):
         assert all(0.35 < agrees[split == k].mean() < 0.65 for k in others)
 
 
-def test_source_and_target_share_no_image(table):
-    X, split = np.asarray(table.embeddings), table.column("split")
-    blocks = lambda rows: {tuple(b) for b in rows.reshape(-1, 2, 8, 2, 8).transpose(1, 3, 0, 2, 4).reshape(-1, 64)}  # noqa: E731
-    assert not blocks(X[split == "source"]) & blocks(X[split != "source"])
-
-
 @pytest.fixture(autouse=True)
 def _fewer_draws(monkeypatch):
     monkeypatch.setattr("pro2.lab.demo.SEEDS", 2)
@@ -63,13 +56,6 @@ def test_demo_prints_a_table_and_saves_page_and_rows(tmp_path, monkeypatch):
         rows = list(csv.DictReader(file))
     assert len(rows) == 5 * 4 * 3 * 2
     assert all(0 <= float(r["accuracy"]) <= 1 for r in rows)
-
-
-def test_demo_needs_no_matplotlib_and_prints_json(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    printed = run_json("demo", "--out", tmp_path)
-    assert printed["page"] == str(tmp_path / "demo.html")
-    assert len(printed["accuracy"]) == 5 * 4 * 3 * 2
 
 
 def test_errors_are_those_of_draws_and_not_of_targets():

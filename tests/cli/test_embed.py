@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from pro2.tables.embeddings import EmbeddingTable
-from tests.cli.commands import refused
 from tests.tiny_net import HALT_AFTER, installed
 
 pil = pytest.importorskip("PIL.Image")
@@ -146,24 +145,3 @@ def test_lists_columns_skipping_and_options(tiny: str, many: Path, tmp_path: Pat
     reasons = (tmp_path / "t.arrow.skipped.csv").read_text()
     assert "leads out of the root" in reasons
     assert "no such file" in reasons
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "nowhere does not exist"),
-        ([".", "--backbone", "efficientnet-lite9"], "did you mean efficientnet-lite"),
-        ([".", "--backbone", "caffe:x"], "no runtime 'caffe'"),
-        ([".", "--backbone", "resnet:gone.pth"], "there is no such file"),
-        ([], "either a folder or list"),
-        (["--dataset", "waterbirds"], "needs --root, the folder that holds it"),
-    ],
-)
-def test_mistakes_are_one_line(
-    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.png").write_bytes(b"x")
-    if "--backbone" not in arguments:
-        arguments = [*arguments, "--backbone", tiny]
-    assert message in refused("embed", *arguments)

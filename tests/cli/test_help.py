@@ -40,16 +40,6 @@ def test_every_command_prints_json(name: str) -> None:
     assert "--json" in flags_of(all_commands()[name])
 
 
-@pytest.mark.parametrize("name", [name for name in PRODUCT if name not in ("demo", "embed")])
-def test_examples_are_whole_lines_with_options_that_exist(name: str) -> None:
-    text = help_of(name, columns=80)
-    examples = [line.strip() for line in text.split("Examples:")[1].splitlines() if line.strip().startswith("pro2 ")]
-    assert examples
-    assert all(line.startswith(f"pro2 {name} ") for line in examples)
-    used = {word for line in examples for word in line.split() if word.startswith("-")}
-    assert used <= flags_of(ROOT.commands[name])
-
-
 @pytest.mark.parametrize("name", sorted(ROOT.commands))
 def test_a_narrow_terminal_cuts_no_word_and_shows_no_python(name: str) -> None:
     text = help_of(name, columns=60)

@@ -91,45 +91,30 @@ class Running:
 
 @pytest.mark.slow
 def test_it_says_the_address_answers_there_and_ctrl_c_is_an_ordinary_end(files, tmp_path):
-    running = Running("pool.arrow", "--model", "model.safetensors", "--out", str(tmp_path / "s"), cwd=files)
+    args = "pool.arrow", "--model", "model.safetensors", "--labels", "old.csv", "--out", str(tmp_path / "s")
+    running = Running(*args, cwd=files)
     with urllib.request.urlopen(running.urls[0], timeout=60) as answer:
         assert answer.status == 200
     out, err = running.end()
-    assert "100 items, 2 classes; results go to" in out
-    assert out.endswith("0 labels are saved; run the same command to continue\n")
-    assert err == ""
-    again = Running("pool.arrow", "--model", "model.safetensors", "--out", str(tmp_path / "s"), cwd=files)
+    assert "100 items, 2 classes, 2 labels so far (2 of them from the file); results go to" in out
+    assert out.endswith("2 labels are saved; run the same command to continue\n")
+    assert "1 label of old.csv left out: their items are not here, such as 'q0'" in err
+    again = Running(*args, cwd=files)
     assert again.urls == running.urls
-    again.end()
+    assert "2 labels so far;" in again.end()[0]
 
 
 @pytest.mark.slow
-def test_events_as_json_and_a_session_next_to_its_pool(files):
-    running = Running("pool.arrow", "--classes", "cat,dog", "--json", cwd=files)
+def test_events_as_json_and_a_session_next_to_its_pool_for_people_elsewhere(files):
+    people = "--annotators", "ann, ben", "--host", "0.0.0.0"
+    running = Running("pool.arrow", "--classes", "cat,dog", "--json", *people, cwd=files)
     ready = json.loads(running.lines[0])
     assert (ready["event"], ready["items"], ready["classes"], ready["labels"]) == ("ready", 100, ["cat", "dog"], 0)
-    assert ready["addresses"][""].startswith("http://127.0.0.1:")
-    ended = json.loads(running.end()[0].splitlines()[-1])
-    assert ended == {"event": "ended", "labels": 0, "folder": str(files / "pool-labels")}
-    assert (files / "pool-labels" / "journal.sqlite").is_file()
-
-
-@pytest.mark.slow
-def test_labels_from_elsewhere_are_there_from_the_start(files, tmp_path):
-    args = "pool.arrow", "--model", "model.safetensors", "--labels", "old.csv", "--out", str(tmp_path / "s")
-    for text in ("2 labels so far (2 of them from the file)", "2 labels so far;"):
-        running = Running(*args, cwd=files)
-        out, err = running.end()
-        assert text in out
-        assert "1 label of old.csv left out: their items are not here, such as 'q0'" in err
-
-
-def test_other_machines_are_a_choice_with_a_warning_and_people_have_addresses(files, tmp_path):
-    running = Running("pool.arrow", "--classes", "cat,dog", "--annotators", "ann, ben", "--host", "0.0.0.0", "--out",
-                      str(tmp_path / "s"), cwd=files)  # fmt: skip
-    assert [url.rsplit("?")[1] for url in running.urls] == ["as=ann", "as=ben"]
-    _, err = running.end()
+    assert [ready["addresses"][name].rsplit("?")[1] for name in ("ann", "ben")] == ["as=ann", "as=ben"]
+    out, err = running.end()
     assert "everybody who can reach 0.0.0.0 and knows the address" in err
+    assert json.loads(out.splitlines()[-1]) == {"event": "ended", "labels": 0, "folder": str(files / "pool-labels")}
+    assert (files / "pool-labels" / "journal.sqlite").is_file()
 
 
 @pytest.mark.slow

@@ -37,9 +37,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         estimator.save(folder / name, provenance={"source": PROVENANCE})
     y = source.column("y")
     pro2.ProbeBank(model).fit(source.embeddings, y, target=np.arange(60) // 30).save(folder / "bank")
+    X = source.embeddings
+    np.savez(folder / "two.npz", small=X, large=np.tile(X, 2), y=y)
     np.savez(folder / "narrow.npz", embeddings=np.eye(2), y=[0, 1])
     np.savez(folder / "odd-ids.npz", embeddings=np.eye(6), id=np.array(list("abcdef"), dtype=object))
-    for name in ("junk.npz", "notes.txt"):
+    for name in ("junk.npz", "notes.txt", "photo.png"):
         (folder / name).write_bytes(b"not an archive")
     return folder
 
@@ -65,6 +67,13 @@ MISTAKES = [
     ("inspect notes.txt", "notes.txt", ""),
     ("export bank -o h", "bank holds a bank of 2 heads", ""),
     ("predict bank target.arrow -o p.csv", "bank holds a bank of 2 heads", ""),
+    ("embed nowhere", "nowhere does not exist", ""),
+    ("embed . --backbone efficientnet-lite9", "did you mean efficientnet-lite", ""),
+    ("embed . --backbone caffe:x", "no runtime 'caffe'", ""),
+    ("embed . --backbone resnet:gone.pth", "there is no such file", ""),
+    ("embed", "either a folder or list", ""),
+    ("embed --dataset waterbirds", "needs --root, the folder that holds it", ""),
+    ("evaluate adapted.safetensors two.npz -y y", "2 candidates (small, large)", "--embedding"),
     ("fit -o m", "give one SOURCE table with --label", "--moments"),
     ("fit source.arrow target.arrow -y y -o m", "give one SOURCE table", "--moments"),
     ("fit --moments model.safetensors -o m", "not source moments", ""),
@@ -139,15 +148,6 @@ def test_another_backbone_is_refused_unless_forced(key: str) -> None:
         assert f"another {key} ('another')" in message
         assert "--force" in message
         run(f"{line} --force")
-
-
-def test_two_embeddings_are_asked_about() -> None:
-    whole = table(2)
-    np.savez("two.npz", small=whole.embeddings[:, :6], large=np.tile(whole.embeddings, 2), y=whole.column("y"))
-    message = fails("evaluate adapted.safetensors two.npz -y y")
-    assert "2 candidates (small, large)" in message
-    assert "--embedding" in message
-    run("evaluate adapted.safetensors two.npz -y y --embedding small")
 
 
 def test_usage_errors_exit_with_2() -> None:

@@ -228,16 +228,6 @@ def test_what_was_not_verified_has_no_digest(monkeypatch: pytest.MonkeyPatch) ->
         assert run_json(f"inspect {name}")["provenance"]["source"]["digest"] is None
 
 
-def test_rows_that_are_not_finite_are_named() -> None:
-    data = frame(1)
-    data.loc[3, "e1"] = np.inf
-    data.loc[5, "e2"] = np.nan
-    data.to_parquet("t.parquet")
-    for line in ("fit t.parquet -y y -o o", "predict m.safetensors t.parquet -o p.csv"):
-        assert "row 3 (id 'r3') and 1 more of t.parquet is not finite" in refused(line)
-    run_json("""fit t.parquet -y y -o o -w "id not in ['r3', 'r5']" """)
-
-
 def test_control_characters_do_not_reach_the_terminal() -> None:
     X, y = rows(1)
     evil = np.array(["\x1b[31mred", "two\nlines"])[y]

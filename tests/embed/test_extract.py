@@ -94,13 +94,15 @@ def test_a_resumed_run_is_byte_identical(
     assert w.equals_an_undisturbed_run()
 
 
-@pytest.mark.parametrize("change", ["list", "dtype", "weights", "layer"])
+@pytest.mark.parametrize("change", ["list", "content", "dtype", "weights", "layer"])
 def test_a_changed_input_never_reuses_old_rows(work: Callable[[int], Work], change: str) -> None:
     w = work(20)
     w.break_after(1)
     options = {"dtype": "float16"} if change == "dtype" else {}
     if change == "list":
         (w.images / "cat" / "0000.png").unlink()
+    elif change == "content":
+        (w.images / "cat" / "0000.png").write_bytes((w.images / "cat" / "0002.png").read_bytes())
     elif change == "weights":
         w.backbone.weights = "sha256:other"
     elif change == "layer":

@@ -87,6 +87,8 @@ def test_string_ids_and_labels(rng):
         (lambda m, X, y: ProbeBank(clone(m)).fit(X, y), ValueError, "not fitted"),
         (lambda m, X, y: ProbeBank(clone(m).set_params(l2=0.1).fit(X[0], y[0])).fit(X, y), ValueError, "l2='auto'"),
         (lambda m, X, y: ProbeBank(m).fit(X, y[:, :-1]), ValueError, "one label for each row"),
+        (lambda m, X, y: ProbeBank(m).fit([X[0], X[1, :, :4]], y[:2]), ValueError, "X"),
+        (lambda m, X, y: ProbeBank(m).fit([X[0], X[1, :0]], [y[0], y[1, :0]]), ValueError, "X and y must hold"),
         (lambda m, X, y: ProbeBank(m).fit(X, y + 5), ValueError, "that the source does not have"),
         (lambda m, X, y: ProbeBank(m).fit(X[..., :3], y), ValueError, "features"),
         (lambda m, X, y: ProbeBank(m).fit(X, np.where(y > 0, np.nan, y)), ValueError, "y contains NaN"),
@@ -115,14 +117,6 @@ def test_names_of_targets_that_are_none(rng, bad):
         ProbeBank(model).fit(X, y, target=np.array(bad, dtype=object) if "a" in np.atleast_1d(bad) else bad)
     with pytest.raises((ValueError, TypeError), match="target"):
         ProbeBank(model).fit(X, y).predict(X[0], target=np.full(8, None))
-
-
-@pytest.mark.parametrize("parts", [[(5, 3), (4, 2)], [(5, 3), (0, 3)]], ids=["widths", "no rows"])
-def test_lists_that_do_not_fit_are_refused_by_name(rng, parts):
-    model, *_ = problem(rng, D=3)
-    X = [rng.normal(size=shape) for shape in parts]
-    with pytest.raises(ValueError, match="X"):
-        ProbeBank(model).fit(X, [np.arange(len(each)) % 2 for each in X])
 
 
 def test_score_is_the_share_of_right_answers(rng):

@@ -180,22 +180,6 @@ def test_frames_name_the_labels(model, tmp_path):
         MultiLabelProjectAndProbe().fit(X, frame.assign(old=1))
 
 
-def test_the_report_has_a_line_for_each_label(model):
-    X, Y = rows(24, 1)
-    gaps = Y.astype(float)
-    gaps[:, 1] = np.nan
-    report = model.adapt(X, gaps).report_
-    assert report[1] is None
-    assert report[0].n_labels == 24
-    lines = str(report).splitlines()
-    assert len(lines) == 2 + 4
-    assert "3 of 4 labels" in lines[0]
-    assert lines[3].split() == ["1", "0", "0", "no", "label:", "source", "head"]
-    assert lines[2].split()[:3] == ["0", str(Y[:, 0].sum()), str(24 - Y[:, 0].sum())]
-    assert report.to_dict()["1"] is None
-    assert report.to_dict()["2"]["n_labels"] == 24
-
-
 class TestEvaluation:
     def test_average_precision_is_scikit_learns(self):
         rng = np.random.default_rng(0)
@@ -218,16 +202,6 @@ class TestEvaluation:
         assert found.labels["b"].accuracy.value == pytest.approx(2 / 3)
         assert found.labels["c"].accuracy is None
         assert evaluate_labels(Y[:, 1:], scores[:, 1:], ["b", "c"]).mean_average_precision is None
-
-    def test_the_interval_holds_the_value_and_shrinks_with_rows(self, model):
-        widths = []
-        for n in (60, 600):
-            X, Y = rows(n, 7)
-            mean = evaluate_labels(Y, model.decision_function(X), range(4)).mean_average_precision
-            assert mean.low <= mean.value <= mean.high
-            assert mean.value == pytest.approx(average_precision_score(Y, model.decision_function(X)))
-            widths.append(mean.high - mean.low)
-        assert widths[1] < 0.6 * widths[0]
 
     def test_mistakes_are_explained(self):
         with pytest.raises(ValueError, match="must agree"):

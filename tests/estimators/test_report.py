@@ -88,15 +88,6 @@ def test_rows_of_length_one_make_the_same_report_whatever_their_length_was(rows,
         assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-6), name
 
 
-def test_the_report_compares_with_the_source_head_on_the_same_rows(rows):
-    Xs, ys, X, y = rows
-    for scale in ("auto", "unit"):
-        model = ProjectAndProbe(scale=scale, label_sampling="random").fit(Xs, ys)
-        adapted = model.adapt(X[:40], y[:40])
-        same = np.mean(model.predict(X[:40]) == adapted.predict(X[:40]))
-        assert adapted.report_.agreement == pytest.approx(same)
-
-
 def test_both_steps_in_one_fit_leave_a_report_that_files_carry(rows, adapted, tmp_path):
     Xs, ys, X, y = rows
     domain = np.r_[np.ones(len(ys)), -np.ones(24)]

@@ -102,17 +102,6 @@ def test_an_unknown_column_or_row_is_named() -> None:
         make_table().take([12])
 
 
-@pytest.mark.real_data
-def test_real_embeddings_open_and_convert(real_data: Path, tmp_path: Path) -> None:
-    table = EmbeddingTable.open(real_data / "waterbirds.npz")
-    groups = [len(table.where(f"split == 0 and y == {y} and place == {p}")) for y in (0, 1) for p in (0, 1)]
-    assert groups == [3498, 184, 56, 1057]
-    opened = EmbeddingTable.open(table.save(tmp_path / "t.arrow"))
-    assert opened.verify() == table.digest
-    assert opened.dtype == np.float16
-    assert len(EmbeddingTable.open(real_data / "celeba10k.npz").where("Blond_Hair == 1 and Male == 1")) == 81
-
-
 # ---- labels
 
 
