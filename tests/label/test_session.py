@@ -28,10 +28,12 @@ class Idle:
 
     classes = CLASSES
 
-    def adapt(self, X, labels, selected=()):
+    @staticmethod
+    def adapt(X, labels, selected=()):
         return None
 
-    def suggest(self, X, n, adapted, X_labeled):
+    @staticmethod
+    def suggest(X, n, adapted, X_labeled):
         return list(range(n))
 
 
@@ -56,16 +58,13 @@ def close(session: Session) -> None:
 
 
 @pytest.fixture
-def make(pool: Pool) -> Any:
-    """Sessions in memory whose suggestions never run out: every row, in order."""
+def build(pool: Pool) -> Any:
+    """Sessions that end with the test, in memory without a path."""
     made: list[Session] = []
 
-    def build(queue: list[int] | None = None, pool: Pool = pool, **settings: Any) -> Session:
-        session = Session(pool, Idle(), Store(None, pool.row_of), Settings(**settings))
-        session.refitter.stop()
-        session.fitted = Fitted(queue=list(range(len(pool))) if queue is None else queue)
-        made.append(session)
-        return session
+    def build(pool: Pool = pool, start: Any = Idle, path: Path | None = None, **settings: Any) -> Session:
+        made.append(Session(pool, start, Store(path, pool.row_of), Settings(**settings)))
+        return made[-1]
 
     yield build
     for session in made:
@@ -73,21 +72,30 @@ def make(pool: Pool) -> Any:
 
 
 @pytest.fixture
-def reopen(pool: Pool, tmp_path: Path) -> Any:
+def make(build: Any, pool: Pool) -> Any:
+    """Sessions whose suggestions never run out: every row, in order."""
+
+    def make(queue: list[int] | None = None, pool: Pool = pool, **settings: Any) -> Session:
+        session = build(pool, **settings)
+        session.refitter.stop()
+        session.fitted = Fitted(queue=list(range(len(pool))) if queue is None else queue)
+        return session
+
+    return make
+
+
+@pytest.fixture
+def reopen(build: Any, tmp_path: Path) -> Any:
     """Opens the same journal each time, as a restarted server does."""
     opened: list[Session] = []
 
-    def build(*annotators: str) -> Session:
-        for session in opened:
-            close(session)
-        opened.clear()
-        store = Store(tmp_path / "j.sqlite", pool.row_of)
-        opened.append(Session(pool, Idle(), store, Settings(annotators=annotators or ("",))))
+    def reopen() -> Session:
+        if opened:
+            close(opened.pop())
+        opened.append(build(path=tmp_path / "j.sqlite"))
         return opened[0]
 
-    yield build
-    for session in opened:
-        close(session)
+    return reopen
 
 
 def act(session: Session, kind: str, number: int, who: str = "", **rest: Any) -> dict[str, Any]:
@@ -116,6 +124,7 @@ class TestActions:
         answer = act(session, "label", 1, rows=[first[0]], label="cat")
         assert rows_of(answer["assigned"])[: PER_PERSON - 1] == first[1:]
         assert (len(answer["assigned"]), answer["labels"]) == (PER_PERSON, 1)
+        assert reopen().assigned("") == answer["assigned"]
 
     def test_a_key_is_one_transaction(self, reopen):
         session = reopen()
@@ -146,12 +155,6 @@ class TestActions:
         with pytest.raises(Refused, match="nothing to undo"):
             act(session, "undo", 200)
 
-    def test_a_restart_shows_the_same_items(self, reopen):
-        session = reopen()
-        label_next(session, 1)
-        before = rows_of(session.assigned(""))
-        assert rows_of(reopen().assigned("")) == before
-
     def test_a_grid_is_one_action_and_what_is_wrong_comes_up_one_by_one(self, reopen):
         session = reopen()
         assigned = rows_of(session.assigned(""))
@@ -177,6 +180,8 @@ class TestActions:
         ("kind", "rest", "message"),
         [
             ("label", {"rows": [0], "label": "wolf"}, "no class of that name"),
+            ("label", {"rows": [0]}, "no class of that name"),
+            ("note", {"rows": [0], "label": "x" * 2001}, "at most 2000 characters"),
             ("label", {"rows": [], "label": "fox"}, "names no item"),
             ("label", {"rows": [100_000], "label": "fox"}, "not in the pool"),
             ("adjudicate", {"wrong": [100_000], "label": "fox"}, "not in the pool"),
@@ -207,19 +212,15 @@ class TestSelected:
         assert not set(session.sample()) & set(free)
         assert {session.store.draw_of(row) for row in free} == {SELECTED}
 
-    def test_one_undo_takes_all_of_them_back(self, reopen):
-        session = reopen()
-        act(session, "label", 1, rows=list(range(20, 30)), label="dog", selected=True)
-        assert len(session.store.labels) == 10
-        act(session, "undo", 2)
-        assert not session.store.labels
-
-    def test_a_corrected_label_still_belongs_to_a_selected_row(self, reopen):
-        session = reopen()
-        act(session, "label", 1, rows=[20], label="dog", selected=True)
+    def test_one_that_is_corrected_still_belongs_to_a_selected_row_and_one_undo_takes_all_back(self, make):
+        session, rows = make(), list(range(20, 30))
+        act(session, "label", 1, rows=rows, label="dog", selected=True)
         act(session, "adjudicate", 2, rows=[20], label="cat")
-        assert session.store.labels[20].label == "cat"
+        assert labels(session) == dict.fromkeys(rows, "dog") | {20: "cat"}
         assert session.store.draw_of(20) == SELECTED
+        act(session, "undo", 3)
+        act(session, "undo", 4)
+        assert not session.store.labels
 
     def test_they_say_nothing_about_class_shares(self, pool, model, truth):
         """A hundred labels of one class, once asked for and once as they came: only the latter make it common."""
@@ -242,15 +243,14 @@ class TestDisagreements:
             session.act("ann", Action("label", f"key-ann-{i}", [row], ann))
             session.act("ben", Action(kind, f"key-ben-{i}", [row], ben))  # what is none of the classes is a label, too
         session.act("ann", Action("label", "key-ann-9", [3], "fox"))
-        found = session.listing("", 0)
-        assert {item["row"] for item in found["items"] if item["conflict"]} == {1, 2}
-        assert [item["conflict"] for item in found["items"]] == [True, True, False]
-        assert (session.summary()["agreement"]["conflicts"], session.summary()["agreement"]["undecided"]) == (2, 2)
+        found, agreement = session.listing("", 0), session.summary()["agreement"]
+        assert [(item["row"], item["conflict"]) for item in found["items"]] == [(2, True), (1, True), (3, False)]
+        assert (agreement["conflicts"], agreement["undecided"]) == (2, 2)
         session.act("ann", Action("adjudicate", "key-ann-10", [2]))
-        found = session.listing("", 0)
-        assert [item["row"] for item in found["items"] if item["conflict"]] == [1]
+        found, agreement = session.listing("", 0), session.summary()["agreement"]
+        assert [(item["row"], item["conflict"]) for item in found["items"]] == [(1, True), (3, False)]
         assert rows_of(found["none"]) == [2]
-        assert (session.summary()["agreement"]["conflicts"], session.summary()["agreement"]["undecided"]) == (2, 1)
+        assert (agreement["conflicts"], agreement["undecided"]) == (2, 1)
 
 
 class TestNoneOfThese:
@@ -259,27 +259,21 @@ class TestNoneOfThese:
         row = rows_of(session.assigned(""))[0]
         act(session, "none", 1, rows=[row])
         session = reopen()
-        assert list(session.store.none) == [row]
-        assert not session.store.labels
-        assert session.classes == CLASSES
-        assert row not in session.unlabelled()
-        assert row not in rows_of(session.assigned(""))
+        assert (list(session.store.none), session.store.labels, session.classes) == ([row], {}, CLASSES)
+        assert row not in {*session.unlabelled(), *rows_of(session.assigned(""))}
         assert rows_of(session.listing("", 0)["none"]) == [row]
-        summary = session.summary()
-        assert (summary["answered"], summary["items"]) == (1, len(session.pool))
+        assert (session.summary()["answered"], session.summary()["items"]) == (1, len(session.pool))
         assert act(session, "undo", 2)["undone"]["label"] == ""
         assert not session.store.none
 
-    def test_a_correction_goes_both_ways(self, reopen):
-        session = reopen()
+    def test_a_correction_goes_both_ways(self, make):
+        session = make()
         act(session, "label", 1, rows=[5], label="cat")
         act(session, "adjudicate", 2, rows=[5])
         assert list(session.store.none) == [5]
         act(session, "adjudicate", 3, rows=[5], label="dog")
         assert labels(session) == {5: "dog"}
         assert not session.store.none
-        with pytest.raises(Refused, match="no class of that name"):
-            act(session, "label", 4, rows=[6])
 
     def test_a_note_is_kept_found_and_undone_and_leaves_the_item_where_it_is(self, reopen):
         session = reopen()
@@ -294,8 +288,6 @@ class TestNoneOfThese:
         act(session, "undo", 4)
         assert session.store.notes == {before[0]: "blurred"}
         assert labels(session) == {before[0]: "cat"}
-        with pytest.raises(Refused, match="at most 2000 characters"):
-            act(session, "note", 5, rows=[before[0]], label="x" * 2001)
 
     def test_labels_per_minute_are_those_of_late(self, make, monkeypatch):
         session, now = make(), [1000.0]
@@ -525,30 +517,24 @@ class TestViews:
         assert [item["name"] for item in session.listing(name[:9], 0)["items"]] == [name]
 
     @pytest.fixture
-    def grid(self, pool, model) -> Callable[..., Any]:
-        sessions: list[Session] = []
+    def grid(self, build, pool, model) -> Callable[..., Session]:
+        def fitted(*annotators: str) -> Session:
+            session = build(start=start_from(model, pool), annotators=annotators or ("",))
+            session.fit()
+            return session
 
-        def build(*annotators: str) -> Session:
-            settings = Settings(annotators=annotators or ("",))
-            sessions.append(Session(pool, start_from(model, pool), Store(None, pool.row_of), settings))
-            sessions[-1].fit()
-            return sessions[-1]
-
-        yield build
-        for session in sessions:
-            close(session)
+        return fitted
 
     def test_no_two_people_look_at_the_same_grid(self, grid):
         session = grid("ann", "ben")
         assigned = {row for who in ("ann", "ben") for row in rows_of(session.assigned(who))}
-        shown = {
-            who: {row for name in CLASSES for row in rows_of(session.grid(who, name, "doubtful")["items"])}
+        ann, ben = (
+            {row for name in CLASSES for row in rows_of(session.grid(who, name, "doubtful")["items"])}
             for who in ("ann", "ben")
-        }
-        assert shown["ann"]
-        assert shown["ben"]
-        assert not shown["ann"] & shown["ben"]
-        assert not assigned & (shown["ann"] | shown["ben"])
+        )
+        assert min(len(ann), len(ben)) > 0
+        assert not ann & ben
+        assert not assigned & (ann | ben)
 
     def test_the_grid_shows_one_class_in_the_order_asked_for(self, grid):
         session = grid()
@@ -599,10 +585,9 @@ class TestViews:
         assert found["items"] == []
         assert "did you mean 'camera'?" in found["problem"]
 
-    def test_hidden_columns_cannot_be_searched(self, grid, table, model, truth):
+    def test_hidden_columns_cannot_be_searched(self, build, table, model, truth):
         secret = EmbeddingTable(np.asarray(table.embeddings), table.ids, {"secret": truth})
         hidden = Pool(secret, hidden=["secret"])
-        session = Session(hidden, start_from(model, hidden), Store(None, hidden.row_of))
+        session = build(hidden, start_from(model, hidden))
         assert "no column 'secret'" in session.grid("", "dog", "doubtful", 'secret == "dog"')["problem"]
-        close(session)
         assert session.grid("", "wolf", "doubtful") == {"items": [], "total": 0}
