@@ -9,8 +9,9 @@ import pytest
 
 import pro2.active
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
-from pro2.active import NOISE, Candidates, _covariance, _greedy
+from pro2.active import NOISE, Candidates, _greedy, _ScoreCovariance
 from pro2.estimators import LinearClassifier
+from pro2.linalg.prior import PriorFamily
 
 
 def make_rows(n: int, n_classes: int = 2, seed: int = 0, width: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -177,17 +178,29 @@ def test_a_model_of_several_labels_is_refused():
         suggest_labels(model, X, 3)
 
 
-def test_the_covariance_of_scores_is_the_mean_over_the_family():
+@pytest.mark.parametrize(
+    ("n_source", "options", "wide"),
+    [
+        (300, {}, False),
+        (60, {}, False),  # fewer rows than features
+        (60, {}, True),
+        (300, {"covariances": ("ranked",), "ranked_share": 1.0}, False),  # of a lower rank than the features
+        (300, {"prior_scales": (1e10,)}, False),  # beyond single precision
+    ],
+)
+def test_the_covariance_of_scores_is_the_mean_over_the_family(n_source, options, wide, monkeypatch):
+    monkeypatch.setattr(pro2.active, "WIDE", 10 if wide else 4096)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 90))
-    priors = ProjectAndProbe().fit(X, (X[:, 0] > 0).astype(int)).priors_
+    X = rng.normal(size=(n_source, 90)) * np.geomspace(1.0, 20.0, 90)
+    priors = ProjectAndProbe(priors=PriorFamily(**options)).fit(X, (X[:, 0] > 0).astype(int)).priors_
+    assert len(priors) == 2
     expected = []
     for prior in priors:
         Z = prior.rows(X[:20])
         for name in prior.family.covariances:
             A = prior.features(Z, name)
             expected.append(A @ A.T / prior.penalties(name).min())
-    found = _covariance(priors, X[:20])
+    found = _ScoreCovariance(priors)(X[:20])
     np.testing.assert_allclose(found, np.mean(expected, axis=0), atol=1e-6 * np.abs(expected).max())
 
 

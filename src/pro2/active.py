@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from pro2.estimators.base import check_X, naming
 from pro2.estimators.linear import AffineMixin, unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
 from pro2.linalg.arrays import to_numpy
+from pro2.linalg.covariance import times_triangle
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
@@ -29,6 +31,8 @@ NOISE = 1.0  # of a label, in whose units the covariance is
 ROWS = 2048  # a larger pool is represented by this many random rows
 BATCH = 512  # rows taken from one such sample
 LABELED = 1024  # labelled rows that are remembered
+WIDE = 4096  # features from which on a root of D x D costs more than it saves
+SINGLE = 1e7  # of features: single precision holds sums of their fourth powers
 
 
 def suggest_labels(
@@ -143,7 +147,9 @@ class Candidates:
             known = to_numpy(check_X(model, X_labeled, reset=False, name="X_labeled"))
         elif hasattr(adapted, "report_"):
             standing_in = min(BATCH, adapted.report_.n_labels)
-        priors = model.priors_
+        if "score covariance" not in model._derived:
+            model._derived["score covariance"] = _ScoreCovariance(model.priors_)
+        covariance = model._derived["score covariance"]
         left, taken = self.rows, np.empty(0, dtype=np.int64)
         while len(taken) < self.n:
             rows = _least(left, ROWS, self._seed)
@@ -151,7 +157,7 @@ class Candidates:
             weight = _indecision(adapted, pool)
             known = known[_least(np.arange(len(known)), LABELED, self._seed)]
             both = np.concatenate([pool, known])
-            K = _covariance(priors, unit_rows(both) if model.unit_rows_ else both)
+            K = covariance(unit_rows(both) if model.unit_rows_ else both)
             new = _greedy(K, weight, min(BATCH, self.n - len(taken), len(rows)), standing_in)
             taken, known = np.concatenate([taken, rows[new]]), np.concatenate([known, pool[new]])
             left = np.setdiff1d(left, taken)
@@ -204,26 +210,57 @@ def _indecision(adapted: Any, X: np.ndarray) -> np.ndarray:
     return 1.0 - np.sum(to_numpy(P).astype(np.float64) ** 2, axis=1)
 
 
-def _covariance(priors: Sequence[SourcePrior], X: np.ndarray) -> np.ndarray:
-    """Of the scores of rows X, in units of the noise of a label: the mean over scales and covariances of the family.
+class _ScoreCovariance:
+    """Of the scores of rows, in units of the noise of a label: the mean over scales and covariances of the family.
 
-    The prior scale is the largest: few labels must be able to matter. It is one product, in single precision where that
-    holds squares of the rows.
+    The prior scale is the largest: few labels must be able to matter. The mean is one quadratic form of rows z, divided
+    by the smallest of the input scales: z' M z + constant with M = R R', made once for a model.
     """
-    features = []
-    for prior in priors:
-        Z = prior.rows(X)
-        gain = {name: 1.0 / prior.penalties(name).min() for name in prior.family.covariances}
-        total = sum(gain.values())
-        features.append(np.full((len(Z), 1), math.sqrt(total * prior.family.intercept)))
-        flat, along = prior.flat_and_ranked(gain)
-        features += [math.sqrt(flat) * Z, np.sqrt(along) * (Z @ prior.directions.T)]
-        if "whitened" in gain:
-            features.append(math.sqrt(gain["whitened"]) * prior.root(Z, "whitened"))
-    A = np.concatenate(features, axis=1)
-    A = A.astype(np.float32) if np.abs(A).max(initial=0.0) < 1e15 else A
-    n = sum(len(prior.family.covariances) for prior in priors)
-    return np.asarray(A @ A.T / n, dtype=np.float64)
+
+    def __init__(self, priors: Sequence[SourcePrior]) -> None:
+        self.priors, n = priors, sum(len(prior.family.covariances) for prior in priors)
+        gains = [{name: 1.0 / (n * p.penalties(name).min()) for name in p.family.covariances} for p in priors]
+        self.constant = sum(sum(gain.values()) * p.family.intercept for p, gain in zip(priors, gains))
+        self.parts = [(*p.flat_and_ranked(gain), gain.get("whitened", 0.0)) for p, gain in zip(priors, gains)]
+        self.scale = np.min([prior.scale for prior in priors], axis=0)
+        self.R = self._root() if len(self.scale) <= WIDE else None
+
+    def _root(self) -> np.ndarray:
+        M = np.zeros((len(self.scale),) * 2, dtype=np.float32)  # what is above the diagonal is not used
+        for prior, (flat, along, whitened) in zip(self.priors, self.parts):
+            Q = (np.sqrt(along)[:, None] * prior.directions).astype(np.float32)
+            part = Q.T @ Q
+            part[np.diag_indices_from(part)] += flat
+            if whitened:
+                part += whitened / prior.traces["whitened"][0] * prior.second_moments.inverse()
+            ratio = (self.scale / prior.scale).astype(np.float32)
+            M += ratio[:, None] * part * ratio
+        try:
+            return np.linalg.cholesky(M)
+        except np.linalg.LinAlgError:  # a family of ranked directions alone
+            values, vectors = np.linalg.eigh(M)
+            return np.asarray(np.linalg.qr(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T, mode="r")).T
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Covariance (m, m) of the scores of rows X (m, D), in single precision where that holds its squares."""
+        A = self._wide_features(X) if self.R is None else self._features(X, self.R)
+        return np.asarray(A @ A.T + A.dtype.type(self.constant))
+
+    def _features(self, X: np.ndarray, R: np.ndarray) -> np.ndarray:
+        first = self.priors[0]
+        Z = replace(first, scale=self.scale, centre=first.centre * (first.scale / self.scale)).rows(X)
+        largest = len(R) * float(np.abs(R).max()) * max(Z.max(), -Z.min())
+        return times_triangle(*(part.astype(np.float32 if largest < SINGLE else np.float64) for part in (Z, R)))
+
+    def _wide_features(self, X: np.ndarray) -> np.ndarray:
+        features = []
+        for prior, (flat, along, whitened) in zip(self.priors, self.parts):
+            Z = prior.rows(X)
+            features += [math.sqrt(flat) * Z, np.sqrt(along) * (Z @ prior.directions.T)]
+            if whitened:
+                features.append(math.sqrt(whitened) * prior.root(Z, "whitened"))
+        A = np.concatenate(features, axis=1)
+        return A.astype(np.float32) if np.abs(A).max() < SINGLE else A
 
 
 def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
@@ -241,32 +278,33 @@ def _given_labels(K: np.ndarray, pool: int) -> np.ndarray:
         return K
     known, across = K[pool:, pool:], K[pool:, :pool]
     # labels that say all about each other must not make it singular where scores are so large that noise is nothing
-    noise = NOISE + 1e-9 * np.diagonal(known).max()
-    U = solve_triangular(np.linalg.cholesky(known + noise * np.eye(len(known))), across, lower=True)
+    noise = NOISE + np.finfo(K.dtype).eps * np.trace(known)
+    U = solve_triangular(np.linalg.cholesky(known + noise * np.eye(len(known), dtype=K.dtype)), across, lower=True)
     return np.asarray(K[:pool, :pool] - U.T @ U)
 
 
 class _Posterior:
-    """Covariance K - U U' of the scores after labels, and what one more label would take off the weighted variance."""
+    """Covariance K - U'U of the scores after labels, and what one more label would take off the weighted variance."""
 
     def __init__(self, K: np.ndarray, weight: np.ndarray, size: int):
-        self.K, self.weight = K, weight
-        self.U, self.n = np.empty((len(K), size)), 0
-        self.variance = np.diagonal(K).copy()
-        self.reach = weight @ (K * K)  # sum over j of weight_j K[j, i]^2
+        self.K, self.weight = K, weight.astype(K.dtype)
+        self.U, self.n = np.empty((size, len(K)), dtype=K.dtype), 0
+        self.variance = np.diagonal(K).astype(np.float64)
+        self.reach = (self.weight @ (K * K)).astype(np.float64)  # sum over j of weight_j K[j, i]^2
 
     def take(self, allowed: np.ndarray) -> int:
         """The row that helps most among those allowed, as if its label were known from now on."""
-        i = int(np.argmax(np.where(allowed, self.reach / (self.variance + NOISE), -np.inf)))
+        gain = self.reach / (np.maximum(self.variance, 0.0) + NOISE)
+        i = int(np.argmax(np.where(allowed, gain, -np.inf)))
         allowed[i] = False
         # condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it
-        U = self.U[:, : self.n]
-        k = self.K[:, i] - U @ U[i]
-        s = k[i] + NOISE
+        U = self.U[: self.n]
+        k = self.K[i] - U[:, i] @ U
+        s = max(float(k[i]), 0.0) + NOISE
         wk = self.weight * k
-        overlap = self.K @ wk - U @ (U.T @ wk)
+        overlap = self.K @ wk - (U @ wk) @ U
         self.reach += (k / s) * ((k / s) * (wk @ k) - 2.0 * overlap)
         self.variance -= k * k / s
-        self.U[:, self.n] = k / math.sqrt(s)
+        self.U[self.n] = k / math.sqrt(s)
         self.n += 1
         return i

@@ -26,7 +26,7 @@ from pro2.linalg.logistic import probabilities
 
 FOLDS = 5  # random rows are predicted by models that lack a fifth of the random rows
 QUEUE = 24  # rows chosen ahead
-CANDIDATES = 1024  # rows among which they are chosen: a quarter of a second
+CANDIDATES = 1024  # rows among which they are chosen
 COVERAGE = 0.9  # share of the items whose class is in their label set
 FALSE_ALARMS = 0.05  # share of items like the labelled ones that are said to be unlike them
 _UNLABELED = 2048  # rows that represent a larger pool where there is no source

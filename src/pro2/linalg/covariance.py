@@ -43,7 +43,15 @@ class DenseCovariance:
 
     def root_adjoint(self, A: np.ndarray) -> np.ndarray:
         """Rows L'^-1 a (..., D): for a linear score a on rows `root(Z)`, the same score on rows Z."""
-        return _times(stacked(A), self._half).reshape(A.shape)
+        return times_triangle(stacked(A), self._half).reshape(A.shape)
+
+    def inverse(self) -> np.ndarray:
+        """B^-1 up to its diagonal or some places beyond, and zeros (D, D), in single precision."""
+        half, found = self._half.astype(np.float32), np.zeros(self._half.shape, dtype=np.float32)
+        for first in range(0, len(half), BLOCK):
+            end = min(first + BLOCK, len(half))
+            np.matmul(half[first:, first:end].T, half[first:, :end], out=found[first:end, :end])
+        return found
 
     def inverse_traces(self) -> tuple[float, float]:
         """Traces of B^-1 C and of its square, from those of B^-1 and B^-2, since B^-1 C = I - shift B^-1."""
@@ -107,6 +115,13 @@ class LowRankCovariance:
         rows = self._less(stacked(A), self._half_plus_one.T, self._half)
         return self._back(rows * self._scale).reshape(A.shape)
 
+    def inverse(self) -> np.ndarray:
+        """B^-1 (D, D), in single precision; where e = 0 and V = I."""
+        U = ((self._half @ self._S) * self._scale**2).astype(np.float32)
+        found = -U.T @ U
+        found[np.diag_indices_from(found)] += self._scale**2
+        return found
+
     def inverse_traces(self) -> tuple[float, float]:
         """Traces of B^-1 C and of its square."""
         return self._traces
@@ -158,9 +173,9 @@ def _times_adjoint(A: np.ndarray, half: np.ndarray) -> np.ndarray:
     return found
 
 
-def _times(A: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Rows A (n, D) times a lower triangle, without its zeros."""
-    found, n = np.empty(A.shape), len(half)
+def times_triangle(A: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Rows A (n, D) times a lower triangle of the same type, without its zeros."""
+    found, n = np.empty_like(A), len(half)
     for first in range(0, n, BLOCK):
         end = min(first + BLOCK, n)
         np.matmul(A[:, first:], half[first:, first:end], out=found[:, first:end])
@@ -177,7 +192,7 @@ def _inverse_root(B: np.ndarray) -> np.ndarray:
         half = B[:first, :first]
         below = _times_adjoint(B[first:end, :first], half)  # rows of L
         corner = np.tril(np.linalg.inv(np.linalg.cholesky(B[first:end, first:end] - below @ below.T)))
-        B[first:end, :first] = -corner @ _times(below, half)
+        B[first:end, :first] = -corner @ times_triangle(below, half)
         B[first:end, first:end], B[:first, first:end] = corner, 0.0
     return B
 
@@ -188,6 +203,6 @@ def _inverse_triangle(L: np.ndarray) -> np.ndarray:
     for first in range(0, len(L), BLOCK):
         end = min(first + BLOCK, len(L))
         corner = np.tril(np.linalg.inv(L[first:end, first:end]))
-        inverse[first:end, :first] = -corner @ _times(L[first:end, :first], inverse[:first, :first])
+        inverse[first:end, :first] = -corner @ times_triangle(L[first:end, :first], inverse[:first, :first])
         inverse[first:end, first:end] = corner
     return inverse
