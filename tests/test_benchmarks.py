@@ -58,27 +58,6 @@ def test_a_rival_learns_from_few_labels(rivals: ModuleType, name: str, n_classes
     assert np.mean(P.argmax(axis=1) == y_target[rest]) > (0.7 if n_classes == 2 else 0.5)
 
 
-def test_scores_of_kernel_ridge_are_those_of_refits_without_each_row(
-    rivals: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, y, X_target, _ = problem()
-    model = rivals.create_method("proker").fit(X, y)
-    Z, Y = model.scaled(X_target[:9]), np.eye(3)[y[:9]]
-    seen: list[tuple[tuple[float, float], np.ndarray]] = []
-
-    def choose(candidates: object, Y: np.ndarray) -> tuple[object, float]:
-        found = list(candidates)  # type: ignore[call-overload]
-        seen.extend(found)
-        return found[7][0], 1.0
-
-    monkeypatch.setattr(rivals, "choose", choose)
-    model.learn(Z, Y, None)
-    held = seen[7][1][0]
-    seen.clear()
-    refit = model.learn(Z[1:], Y[1:], None)  # the same setting without row 0
-    np.testing.assert_allclose(held, refit(Z[:1])[0], atol=1e-9)
-
-
 def test_differences_are_paired_by_draw() -> None:
     sys.path.insert(0, str(BENCHMARKS))
     import harness

@@ -30,26 +30,3 @@ ONCE_BROKEN = [
 @pytest.mark.parametrize(("subject", "number", "seed"), ONCE_BROKEN)
 def test_what_was_broken_stays_mended(subject: str, number: int, seed: int) -> None:
     assert outcome(subject, number, seed)[0] == "answered"
-
-
-@pytest.mark.parametrize(
-    ("result", "found"),
-    [
-        ([("probabilities", [[0.5, 0.5]])], "answered"),
-        ([("probabilities", [[0.5, 0.6]])], "finding"),
-        ([("probabilities", [[float("nan"), 1.0]])], "finding"),
-        (ValueError("X is empty"), "refused"),
-        (ValueError("it is empty"), "finding"),
-        (TypeError("y mixes labels"), "refused"),
-        (IndexError("y"), "finding"),
-        (ZeroDivisionError("X"), "finding"),
-    ],
-)
-def test_every_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch, result: object, found: str) -> None:
-    def call(*args: object) -> object:
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setitem(SUBJECTS, "a subject", call)
-    assert outcome("a subject", 0)[0] == found

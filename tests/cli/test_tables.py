@@ -247,16 +247,3 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert r"two\nlines" in outputs[0]
     assert len(outputs[3].splitlines()) == 3
     assert json.loads(outputs[-2])["columns"].keys() == {"y", "site\x9b"}
-
-
-def test_spreadsheets_show_text_and_reading_gives_it_back() -> None:
-    X, y = rows(1)
-    ids = [f"={i}" for i in range(40)]
-    EmbeddingTable(X, ids, {"y": np.array(["-a", "+b"])[y]}).save("t.arrow")
-    run_json("fit t.arrow -y y -o model")
-    run_json("predict model t.arrow -o p.csv")
-    assert all(line.startswith("'=") for line in Path("p.csv").read_text(encoding="utf-8").splitlines()[1:])
-    run_json("suggest model t.arrow -n 4 --out next.csv")
-    chosen = fill("next.csv", {f"'{name}": "'-a" if i % 4 else "'+b" for i, name in enumerate(ids)})
-    assert all(name.startswith("'=") for name in chosen)
-    assert sum(run_json("adapt model t.arrow --labels next.csv -o a")["labels"].values()) == 4

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pro2.embed.images import ImageError, crop_square, decode, normalise, pillow_guard
+from pro2.embed.images import ImageError, crop_square, decode, pillow_guard
 from pro2.embed.spec import Preprocessing
 
 pil = pytest.importorskip("PIL.Image")
@@ -160,13 +160,6 @@ def test_any_shape_fills_the_square(size: tuple[int, int], rule: str) -> None:
     square = crop_square(pil.new("RGB", size, (9, 99, 199)), Preprocessing(32, 40, rule))
     assert square.shape == (32, 32, 3)
     assert (square == (9, 99, 199)).all()
-
-
-def test_normalisation_is_by_channel() -> None:
-    recipe = Preprocessing(4, 4, mean=(1, 2, 3), std=(2, 4, 8))
-    found = normalise(crop_square(pil.new("RGB", (10, 10), (10, 20, 30)), recipe), recipe)
-    assert found.dtype == np.float32
-    assert found[0, 0].tolist() == [(10 - 1) / 2, (20 - 2) / 4, (30 - 3) / 8]
 
 
 @pytest.mark.parametrize(

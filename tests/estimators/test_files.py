@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import pro2
 from pro2.estimators import Probe, ProjectAndProbe, Projection
@@ -216,13 +215,3 @@ def test_golden_files_load_for_ever(name: str) -> None:
 def test_files_of_version_1_ask_to_be_made_again(name: str) -> None:
     with pytest.raises(ValueError, match=r"format version 1, written by pro2 .* reads 3: fit it again"):
         pro2.load(GOLDEN / f"{name}-v1.safetensors")
-
-
-@pytest.mark.parametrize("kind", ["ProjectAndProbe", "Projection", "Probe"])
-def test_a_loaded_estimator_can_be_cloned(tmp_path: Path, kind: str) -> None:
-    estimator = fitted(kind)
-    estimator.set_params(**{"l2": 3.0} if kind == "Probe" else {"random_state": 3})
-    fresh = clone(pro2.load(estimator.save(tmp_path / "m")))
-    assert fresh.get_params() == estimator.get_params()
-    assert not hasattr(fresh, "n_features_in_")
-    assert fresh.provenance == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -141,50 +140,13 @@ def test_other_files_are_told_apart(tmp_path: Path) -> None:
             pro2.load(tmp_path / name)
 
 
-def header_file(path: Path, header: Any, data: bytes = b"") -> Path:
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)
-    return path
-
-
-def entry(shape: Any, offsets: Any, dtype: Any = "F64") -> dict[str, Any]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-
-
-# The library that reads headers is not ours: what would fill the memory, and what it does not look at.
-BAD_HEADERS = {
-    "nested": b"[" * 100_000,
-    "huge tensor": {"x": entry([2**40, 2**40], [0, 2**83])},
-    "huge empty": {"x": entry([2**62, 0], [0, 0])},
-    "beyond": {"x": entry([4], [0, 32])},
-    "overlap": {"x": entry([1], [0, 8]), "y": entry([1], [0, 8])},
-    "hidden rest": {},
-    "type": {"x": entry([1], [0, 8], "BF16")},
-    "metadata": {"__metadata__": {KEY: 5}, "x": entry([1], [0, 8])},
-    "twice": b'{"x": 1, "x": 2}',
-    "long number": b'{"x": ' + b"9" * 10_000 + b"}",
-}
-
-
-@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
-def test_impossible_headers_allocate_nothing(tmp_path: Path, header: Any) -> None:
-    if isinstance(header, dict):  # so that it is taken for one of ours
-        header = {"__metadata__": {KEY: "{}"}, **header}
-    path = header_file(tmp_path / "m", header, bytes(8))
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=f"{path} is (damaged|a safetensors file, but not)"):
-            pro2.load(path)
-        assert tracemalloc.get_traced_memory()[1] < 10 << 20
-    finally:
-        tracemalloc.stop()
-
-
 def test_a_sparse_giant_is_refused_without_reading_it(tmp_path: Path) -> None:
     size = 1 << 40
-    path = header_file(tmp_path / "m", {"x": entry([size // 8], [0, size])})
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + size)
+    header = json.dumps({"x": {"dtype": "F64", "shape": [size // 8], "data_offsets": [0, size]}}).encode()
+    path = tmp_path / "m"
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
     with pytest.raises(ValueError, match=r"1,099,511,\d+,\d+ bytes, more than the limit"):
         pro2.load(path)
 

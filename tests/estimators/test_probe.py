@@ -66,23 +66,6 @@ def test_weights_are_repetitions_also_in_the_choice(options):
     np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
 
 
-def test_balanced_classes_choose_sanely():
-    """Weights below one once wrecked the leave-one-out loss."""
-    X, y = make_rows(60)
-    keep = np.flatnonzero((y == 0) | (np.arange(60) < 12))
-    probe = Probe(class_weight="balanced").fit(X[keep], y[keep])
-    assert probe.scores_.min() < 1.0
-    assert probe.score(X, y) > 0.8
-
-
-def test_the_prior_mean_of_features_that_are_not_used_plays_no_part():
-    rng = np.random.default_rng(5)
-    X, y, prior = rng.normal(size=(20, 6)), np.arange(20) % 2, rng.normal(size=6)
-    whole = Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=prior)
-    short = Probe(n_features=3, l2=0.1).fit(X[:, :3], y, prior_mean=prior[:3])
-    np.testing.assert_allclose(whole.predict_proba(X), short.predict_proba(X[:, :3]), atol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

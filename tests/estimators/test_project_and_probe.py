@@ -164,13 +164,6 @@ def test_a_feature_constant_in_source_and_alive_in_target_stays_tame(parts, rng)
     assert adapted.score(dead(X, rng.normal(size=(len(X), 1)) * 0.1), y) > 0.6
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
-def test_other_number_types(parts, dtype):
-    Xs, ys, Xt, yt, X, y = ((10 * a).astype(dtype) if a.ndim == 2 else a for a in parts)
-    adapted = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
-    assert adapted.score(X, y) > 0.6
-
-
 def test_validation_rows_choose(parts):
     Xs, ys, Xt, yt, X, y = parts
     model = pro2.ProjectAndProbe().fit(Xs, ys)

@@ -79,15 +79,6 @@ def test_there_is_a_report_whatever_was_fixed(rows, adapted, way):
         assert report.members == []
 
 
-@pytest.mark.parametrize("options", [{}, {"l2": 0.1, "n_features": 4}], ids=["default", "paper"])
-def test_rows_of_length_one_make_the_same_report_whatever_their_length_was(rows, options):
-    Xs, ys, X, y = rows
-    model = ProjectAndProbe(scale="unit", **options).fit(Xs, ys)
-    one, other = (model.adapt(size * X[:24], y[:24]).report_ for size in (1.0, 0.01))
-    for name in ("accuracy", "log_loss", "confidence", "source_accuracy", "agreement"):
-        assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-6), name
-
-
 def test_both_steps_in_one_fit_leave_a_report_that_files_carry(rows, adapted, tmp_path):
     Xs, ys, X, y = rows
     domain = np.r_[np.ones(len(ys)), -np.ones(24)]

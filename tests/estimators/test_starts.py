@@ -97,24 +97,6 @@ class TestHead:
         np.testing.assert_array_equal(again.adapt(*case[2]).coef_, model.adapt(*case[2]).coef_)
         assert again.source_kind_ == "head"
 
-    def test_the_order_of_the_classes_plays_no_part(self, case, head, model):
-        K, _, few, test = case
-        W, b = head.coef_, head.intercept_
-        W, b = (np.concatenate([0 * W, W]), np.append(0.0, b)) if K == 2 else (W, b)
-        other = ProjectAndProbe.from_head(W[::-1], b[::-1], dict.fromkeys(head.classes_[::-1].tolist()).keys(), test[0])
-        assert other.classes_.tolist() == model.classes_.tolist()
-        np.testing.assert_allclose(other.adapt(*few).coef_, model.adapt(*few).coef_, atol=1e-8)
-
-    @pytest.mark.parametrize("sureness", [0.01, 1.0, 100.0])
-    def test_every_member_has_a_prior_mean_of_its_own(self, case, head, sureness):
-        W, b = sureness * head.coef_, sureness * head.intercept_
-        model = ProjectAndProbe.from_head(W, b, head.classes_, case[3][0])
-        for prior in model.priors_:
-            sizes = prior.family.mean_sizes
-            assert list(sizes) == sorted(set(sizes))
-            assert sizes[0] == 0.0
-            assert sizes[-1] == prior.calibrated_size
-
     def test_a_class_that_is_never_the_answer(self, case, head):
         K, _, few, test = case
         b = np.append(np.zeros(K - 1), -1e3) if K > 2 else np.array([-1e3])
@@ -165,14 +147,6 @@ class TestUnlabeled:
         K, _, _, test = case
         model = ProjectAndProbe.from_unlabeled(test[0], NAMES[:K])
         np.testing.assert_allclose(model.predict_proba(test[0]), 1.0 / K, atol=1e-12)
-
-    def test_a_class_named_later_is_a_class_named_before(self, case):
-        _, _, (X, y), test = case
-        y = np.where(np.arange(len(y)) % 5 == 0, "zoo", y)
-        names = sorted(set(y))
-        before = ProjectAndProbe.from_unlabeled(test[0], names).adapt(X, y)
-        later = ProjectAndProbe.from_unlabeled(test[0], names[:2]).adapt(X, y, new_classes="allow")
-        np.testing.assert_allclose(later.predict_proba(test[0]), before.predict_proba(test[0]), atol=1e-6)
 
 
 def test_labelled_rows_are_not_added_to_answers_of_a_head(case, model):

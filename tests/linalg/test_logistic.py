@@ -95,17 +95,6 @@ def test_hard_rows_are_solved(rng, kind, K, p):
     assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize("K", [2, 3])
-def test_small_features_beside_large_ones_are_not_lost(rng, K):
-    """Products of features of size 1 hide those of size 1e-7."""
-    Z, y = rng.normal(size=(40, 3)), np.arange(40) % K
-    Z[:, 2] = (y == 1) + 0.1 * Z[:, 2]
-    graded = Z * [1.0, 1.0, 1e-7]
-    fit = fit_logistic(graded, y, 1e-16, n_classes=K)
-    assert gradient(graded, y, fit, 1e-16, K, np.ones(40)) < 1e-8
-    assert (logits(graded, fit)[y == 1].argmax(axis=1) == 1).all()
-
-
 @pytest.mark.parametrize("p", [2, 50])
 @pytest.mark.parametrize("l2", [1e-8, 1e-6, 1e-2])
 def test_separable_rows_are_solved_and_separated(rng, p, l2):
