@@ -52,7 +52,10 @@ def images_demo(out: Path, show: Callable[[str], None], backbone: str = "efficie
     table.verify()
     seconds = time.monotonic() - began
     show(f"table {done.path}: {table.n_rows} x {table.width}, verified, {seconds:.1f} s")
-    rows = list(measure(table))
+    y, split = table.column("y"), table.column("split")
+    targets = group_targets(y, table.column("photo"), split == "target", split == "source")
+    X = table.embeddings.astype(np.float64)
+    rows = list(adapted_rows(X, y, split == "source", targets, SHOTS, SEEDS))
     save_rows(out / "images.csv", rows)
     return rows
 
@@ -92,14 +95,6 @@ def _picture(digit: np.ndarray, photograph: np.ndarray, rng: np.random.Generator
     small = pil.fromarray((digit * 255 / 16).clip(0, 255).astype(np.uint8))
     strokes = np.asarray(small.resize((side, side), pil.Resampling.BICUBIC), dtype=np.float32)[..., None] / 255
     return (piece * (1 - strokes) + 255 * strokes).astype(np.uint8)
-
-
-def measure(table: EmbeddingTable) -> Iterator[dict[str, Any]]:
-    """Accuracy on the held-out target rows, one row per fit."""
-    X, y = table.embeddings.astype(np.float64), table.column("y")
-    source, pool = (np.flatnonzero(table.column("split") == split) for split in ("source", "target"))
-    targets = group_targets(y, table.column("photo"), pool, source)
-    yield from adapted_rows(X, y, source, targets, SHOTS, SEEDS)
 
 
 def label_demo(folder: Path, progress: Progress = lambda done, total: None) -> tuple[Pool, ProjectAndProbe]:

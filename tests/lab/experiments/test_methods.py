@@ -12,8 +12,8 @@ import pytest
 from pro2.estimators import PriorFamily, Projection
 from pro2.lab.baselines import create_baseline
 from pro2.lab.experiments import find_plan
-from pro2.lab.experiments.methods import ESTIMATORS, INGREDIENTS, Ablated, FitKey, fit_source, fits_of, grid_of
-from pro2.lab.experiments.plan import MethodSpec, Plan
+from pro2.lab.experiments.methods import ESTIMATORS, INGREDIENTS, Ablated, FitKey, estimator_of, fit_source, fits_of
+from pro2.lab.experiments.plan import Plan
 from pro2.lab.experiments.problems import Problem, load_problems
 from pro2.lab.experiments.run import expand, run_sweep
 from pro2.lab.report.write import write_report
@@ -33,7 +33,7 @@ def _fits(plan: Plan, folder: Path) -> tuple[Problem, dict[str, list[FitKey]]]:
     return problems["birds"], {name: list(found) for name, found in keys.items()}
 
 
-@pytest.mark.parametrize("name", [n for n in ESTIMATORS if grid_of(MethodSpec(n)) and n != "pro2"])
+@pytest.mark.parametrize("name", [n for n in ESTIMATORS if estimator_of(n)[1] and n != "pro2"])
 def test_features_of_a_sweep_are_those_of_the_estimator(name: str, table_folder: Path, make_plan: Any) -> None:
     """One registry: the sweep and the estimator's own `fit` make the same features."""
     problem, keys = _fits(make_plan(methods=[name], n_features=[4]), table_folder)

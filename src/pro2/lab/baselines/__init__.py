@@ -14,24 +14,22 @@ from typing import Any
 from pro2.lab.baselines import bases, heads
 from pro2.lab.baselines.base import Baseline
 
-BASELINES: Mapping[str, type[Baseline]] = MappingProxyType(
-    {
-        "source-only": heads.SourceOnly,
-        "linear-probe": heads.LinearProbe,
-        "ridge": heads.RidgeProbe,
-        "dfr": heads.DeepFeatureReweighting,
-        "random": bases.RandomProjectionProbe,
-        "pca": bases.PCAProbe,
-        "lda": bases.LDAProbe,
-        "pls": bases.PLSProbe,
-        "pro2-nc": bases.UnconstrainedProbe,
-        "teney": bases.GradientAlignmentProbe,
-        "joint": heads.JointTraining,
-        "source-centered": heads.SourceCenteredProbe,
-        "interpolation": heads.HeadInterpolation,
-        "mixpro": heads.MixPro,
-    }
-)
+BASELINES: Mapping[str, type[Baseline]] = MappingProxyType({
+    "source-only": heads.SourceOnly,
+    "linear-probe": heads.LinearProbe,
+    "ridge": heads.RidgeProbe,
+    "dfr": heads.DeepFeatureReweighting,
+    "random": bases.RandomProjectionProbe,
+    "pca": bases.PCAProbe,
+    "lda": bases.LDAProbe,
+    "pls": bases.PLSProbe,
+    "pro2-nc": bases.UnconstrainedProbe,
+    "teney": bases.GradientAlignmentProbe,
+    "joint": heads.JointTraining,
+    "source-centered": heads.SourceCenteredProbe,
+    "interpolation": heads.HeadInterpolation,
+    "mixpro": heads.MixPro,
+})  # fmt: skip
 
 
 def list_baselines() -> list[str]:

@@ -125,7 +125,7 @@ class Features:
         return W, intercept - W @ self.mean
 
 
-def _estimator(method: str, untuned: bool) -> tuple[Any, tuple[str, ...]]:
+def estimator_of(method: str, untuned: bool = False) -> tuple[Any, tuple[str, ...]]:
     """The class behind a method, and which of n_features and l2 it takes from the grids: none if it runs as it is."""
     if method not in ESTIMATORS:
         classes = [name for name, estimator in ESTIMATORS.items() if estimator.__name__ == method]
@@ -136,14 +136,9 @@ def _estimator(method: str, untuned: bool) -> tuple[Any, tuple[str, ...]]:
     return estimator, () if untuned else getattr(estimator, "grid", ())
 
 
-def grid_of(spec: MethodSpec) -> tuple[str, ...]:
-    """Which of n_features and l2 a method takes from the grids: both, one, or none if it runs as it is."""
-    return _estimator(spec.method, spec.untuned)[1]
-
-
 def parameters(spec: MethodSpec) -> dict[str, Any]:
     """All parameters of a method with their values: what a key must know, for a default may change."""
-    estimator, grid = _estimator(spec.method, spec.untuned)
+    estimator, grid = estimator_of(spec.method, spec.untuned)
     known = estimator().get_params(deep=False)
     if grid:
         known = {**{name: value for name, value in known.items() if name not in _DECIDED}, **PROBE}
@@ -167,7 +162,7 @@ def check_methods(specs: Sequence[MethodSpec]) -> None:
 def fits_of(cell: Cell) -> Iterator[tuple[FitKey, str, list[int]]]:
     """The fits on source that a cell needs, with the settings that use each of them and their probe."""
     spec, groups = cell.method, dict[tuple[FitKey, str], list[int]]()
-    estimator, grid = _estimator(spec.method, spec.untuned)
+    estimator, grid = estimator_of(spec.method, spec.untuned)
     most = max((s.n_features or 0 for s in cell.settings), default=0)
     # a random start has a number, else the same cell would give another result when it is done again
     chance = "random_state" in estimator().get_params(deep=False) and "random_state" not in spec.params
@@ -186,7 +181,7 @@ def fits_of(cell: Cell) -> Iterator[tuple[FitKey, str, list[int]]]:
 
 def fit_source(problem: Problem, key: FitKey) -> Any:
     """The fit on source that a key names: features, or a fitted estimator."""
-    estimator, grid = _estimator(key.method, key.untuned)
+    estimator, grid = estimator_of(key.method, key.untuned)
     model = estimator(**dict(key.params))
     if key.start is not None:
         model.set_params(random_state=key.start)

@@ -240,18 +240,6 @@ def change_plan(plan: Plan, **changes: Any) -> Plan:
     return changed
 
 
-def load_plan(path: str | Path) -> Plan | Suite:
-    """Read and check a plan file (``.toml``)."""
-    path = Path(path)
-    if not path.is_file() or path.suffix != ".toml":
-        raise ValueError(f"plan {str(path)!r} is not a .toml file; `pro2 plans` lists the presets")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"plan {path.name} is not valid TOML: {str(error)[:200]}") from error
-    return parse_plan(values, where=path.name)
-
-
 @cache
 def _presets() -> dict[str, str]:
     """Text of each preset by its name: a file of presets holds one ``[name]`` section for each plan."""
@@ -276,11 +264,18 @@ def preset_text(name: str) -> str:
     return f'name = "{name}"\n{_presets()[name].rstrip()}\n'.replace(f"[[{name}.", "[[")
 
 
-def find_plan(name_or_path: str) -> Plan | Suite:
-    """A preset by name, or a plan file by path."""
-    if name_or_path not in _presets() and Path(name_or_path).is_file():
-        return load_plan(name_or_path)
-    return parse_plan(tomllib.loads(preset_text(name_or_path)), name_or_path)
+def find_plan(name_or_path: str | Path) -> Plan | Suite:
+    """A preset by name, or a plan file (``.toml``) by path, read and checked."""
+    path = Path(name_or_path)
+    if str(path) in _presets() or not path.is_file():
+        return parse_plan(tomllib.loads(preset_text(str(path))), str(path))
+    if path.suffix != ".toml":
+        raise ValueError(f"plan {str(path)!r} is not a .toml file; `pro2 plans` lists the presets")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ValueError(f"plan {path.name} is not valid TOML: {str(error)[:200]}") from error
+    return parse_plan(values, where=path.name)
 
 
 def plans_of(suite: Suite, root: str | Path = ".") -> dict[str, Plan]:
@@ -288,7 +283,7 @@ def plans_of(suite: Suite, root: str | Path = ".") -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
     for name in suite.plans:
         path = Path(root) / name
-        plan = find_plan(str(path) if path.is_file() else name)
+        plan = find_plan(path if path.is_file() else name)
         if isinstance(plan, Suite):
             raise ValueError(f"suite {suite.name} lists {name!r}, which is a suite itself; list its plans instead")
         if plan.name in plans:

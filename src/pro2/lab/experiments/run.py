@@ -14,7 +14,7 @@ import json
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -64,17 +64,10 @@ class SweepState:
 
 
 def run_sweep(
-    plan: Plan,
-    out: str | Path,
-    *,
-    data: str | Path = ".",
-    engine: str = "local",
-    address: str | None = None,
-    n_workers: int | None = None,
-    retry: bool = False,
-    device: str | None = None,
-    progress: Callable[[SweepState], None] | None = None,
-) -> SweepState:
+    plan: Plan, out: str | Path, *, data: str | Path = ".", engine: str = "local", address: str | None = None,
+    n_workers: int | None = None, retry: bool = False, device: str | None = None,
+    progress: Callable[[SweepState], None] = lambda state: None,
+) -> SweepState:  # fmt: skip
     """Do every run of a plan that `out` does not hold yet, then write the finished view.
 
     Parameters
@@ -101,7 +94,7 @@ def run_sweep(
         write_json(store.folder / "plan.json", plan.to_dict())
         damaged = store.damaged()
         store.forget([*damaged, *(store.failures() if retry else ())])
-        todo, state = _missing(cells, skips, store)
+        todo, state = _missing(cells, skips, store.finished())
         state.n_damaged = len(damaged)
         while todo:
             store.release_dead()
@@ -113,8 +106,7 @@ def run_sweep(
                     store.put(cell.key, outcome.value, outcome.seconds)
                     state.n_done += len(cell.settings)
                 state.seconds, state.at = time.perf_counter() - start, f"{cell.data}, {cell.method.name}"
-                if progress is not None:
-                    progress(state)
+                progress(state)
             # what is left is claimed by another process: wait for it, or for its end
             ended = {*store.finished(), *store.failures()}
             todo = [cell for cell in todo if cell.key not in ended]
@@ -128,15 +120,13 @@ def run_sweep(
 def estimate_sweep(plan: Plan, out: str | Path, data: str | Path = ".") -> SweepState:
     """What `run_sweep` would do, without doing it; nothing is written."""
     cells, _, skips = _expand(plan, data)
-    if not (Path(out) / STORE).is_file():
-        return _missing(cells, skips, None)[1]
-    with ResultStore(out) as store:
-        return _missing(cells, skips, store)[1]
+    with ResultStore(out) if (Path(out) / STORE).is_file() else contextlib.nullcontext() as store:
+        return _missing(cells, skips, store.finished() if store else ())[1]
 
 
-def _missing(cells: list[Cell], skips: tuple[Skip, ...], store: ResultStore | None) -> tuple[list[Cell], SweepState]:
+def _missing(cells: list[Cell], skips: tuple[Skip, ...], done: Container[str]) -> tuple[list[Cell], SweepState]:
     """The cells that have no results yet, each once: methods that differ in their selection rule share cells."""
-    unique, done = {cell.key: cell for cell in cells}, store.finished() if store else {}
+    unique = {cell.key: cell for cell in cells}
     todo = [cell for key, cell in unique.items() if key not in done]
     n_runs, n_missing = (sum(len(cell.settings) for cell in some) for some in (unique.values(), todo))
     return todo, SweepState(n_runs, n_runs - n_missing, len(todo), skips)
@@ -211,7 +201,7 @@ def _draws(plan: Plan, measure: str, spec: DataSpec, problem: Problem, method: M
 
 def _settings(plan: Plan, spec: MethodSpec, problem: Problem) -> tuple[tuple[Setting, ...], list[Skip]]:
     """The grid of a method on this data, and the numbers of features that are too many for it."""
-    grid, lists = methods.grid_of(spec), dict(sorted(spec.grid.items()))
+    grid, lists = methods.estimator_of(spec.method, spec.untuned)[1], dict(sorted(spec.grid.items()))
     points = [tuple(zip(lists, values)) for values in itertools.product(*lists.values())]
     if not grid:
         return tuple(Setting(None, None, point) for point in points), []

@@ -200,13 +200,10 @@ def read_view(folder: str | Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{str(folder)!r} holds no {RESULTS}: run a sweep into it first")
     try:
-        table = pq.read_table(path)
         # a column that was not measured is null; one of another type is not a result of a sweep
-        columns = [table[field.name].cast(field.type) if field.name in table.column_names
-                   else pa.nulls(len(table), field.type) for field in pa.schema(COLUMNS)]  # fmt: skip
+        return pq.read_table(path, schema=pa.schema(COLUMNS))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or not a results file: {str(error)[:200]}") from error
-    return pa.table(columns, names=list(COLUMNS))
 
 
 def write_json(path: Path, value: Any) -> Path:

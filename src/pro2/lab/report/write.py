@@ -162,11 +162,11 @@ def _result_rows(means: pd.DataFrame | None, results: Results) -> dict[str, Any]
 
 
 def inline_svg(drawn: Drawn) -> Markup:
-    """The drawing as SVG, and again with its panels below each other: the page shows what its width has room for."""
+    """The drawing, and again with its panels below each other: the page shows what its width has room for."""
     if drawn.narrow is None:
         return _svg(drawn.figure, drawn.name, drawn.title, "")
-    narrow = _svg(drawn.narrow, f"{drawn.name}-narrow", drawn.title, "narrow")
-    return _svg(drawn.figure, drawn.name, drawn.title, "wide") + narrow
+    wide = _svg(drawn.figure, drawn.name, drawn.title, "wide")
+    return wide + _svg(drawn.narrow, f"{drawn.name}-narrow", drawn.title, "narrow")
 
 
 def _svg(figure: Any, name: str, title: str, kind: str) -> Markup:
