@@ -172,13 +172,14 @@ def test_columns_of_the_wrong_kind_are_no_results(hostile: Path, tmp_path: Path)
 def test_an_interrupted_report_leaves_the_old_page(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file is old or new, never half; the page itself comes last."""
+    """Every file is old or new, never half; the page itself comes last. The same results give the same files."""
     page = write_report(hostile, tmp_path)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     monkeypatch.setattr("pro2.lab.report.write.render", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_report(hostile, tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-    assert page.read_bytes() == before["index.html"]
+    monkeypatch.undo()
+    assert write_report(hostile, tmp_path).read_bytes() == page.read_bytes() == before["index.html"]
     with (tmp_path / "results.csv").open() as file:
         assert any(row["target"].startswith("'=") for row in csv.DictReader(file))
