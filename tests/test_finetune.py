@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pro2.estimators.linear import LinearClassifier
-
 torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,17 +32,6 @@ def rows(n: int, n_classes: int = 2, seed: int = 0) -> tuple[torch.Tensor, np.nd
     y = np.arange(n) % n_classes
     X = rng.normal(size=(n, 3, 4, 4)) + np.eye(3)[y][:, :, None, None]
     return torch.from_numpy(X).half(), np.array(["a", "b", "c"])[y]
-
-
-def head(n_classes: int, seed: int = 0) -> LinearClassifier:
-    rng = np.random.default_rng(seed)
-    shape = () if n_classes == 2 else (n_classes,)
-    classes = np.array(["a", "b", "c"])[:n_classes]
-    return LinearClassifier.from_arrays(classes, rng.normal(size=(*shape, D)), np.zeros(shape))
-
-
-def weights(network: torch.nn.Module) -> np.ndarray:
-    return np.concatenate([part.detach().numpy().ravel() for part in network.parameters()])
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

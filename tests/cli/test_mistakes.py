@@ -151,11 +151,7 @@ def test_another_backbone_is_refused_unless_forced(key: str) -> None:
 
 
 def test_usage_errors_exit_with_2() -> None:
-    for line in (
-        "fit source.arrow",
-        "export adapted.safetensors --format pickle -o h",
-        "sweep shog -o x --engine ray",
-    ):
+    for line in ("fit source.arrow", "export adapted.safetensors --format pickle -o h", "sweep shog -o x --engine ray"):
         assert ended(line)[0] == 2
 
 

@@ -25,10 +25,7 @@ TOLERANCE = 0.005
 
 @pytest.mark.parametrize(
     ("name", "file", "runtime"),
-    [
-        ("efficientnet-lite0", "waterbirds.npz", "onnxruntime"),
-        ("efficientnet-lite2", "waterbirds_lite2.npz", "torch"),
-    ],
+    [("efficientnet-lite0", "waterbirds.npz", "onnxruntime"), ("efficientnet-lite2", "waterbirds_lite2.npz", "torch")],
 )
 @pytest.mark.real_data
 def test_equals_the_known_embeddings_of_real_images(

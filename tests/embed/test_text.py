@@ -73,10 +73,7 @@ def test_texts_are_read_as_they_are_written(tmp_path):
 
 @pytest.mark.parametrize(
     ("lines", "message"),
-    [
-        (["id,text", "1,a"], "has no column 'body'; it has id, text"),
-        (["id,body"], "has no rows below its header"),
-    ],
+    [(["id,text", "1,a"], "has no column 'body'; it has id, text"), (["id,body"], "has no rows below its header")],
 )
 def test_mistakes_are_named(tmp_path, lines, message):
     with pytest.raises(ValueError, match=message):

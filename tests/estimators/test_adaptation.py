@@ -97,8 +97,7 @@ class TestRankedFeatures:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"source_bonus": 0.0}, {"mean_sizes": (0.0,)}, {"prior_scales": (100.0,)}, {"covariances": ("flat",)}],
+    "change", [{"source_bonus": 0.0}, {"mean_sizes": (0.0,)}, {"prior_scales": (100.0,)}, {"covariances": ("flat",)}]
 )
 def test_another_family_gives_another_head(binary, change):
     model, X, y = binary

@@ -13,14 +13,7 @@ import pytest
 
 import pro2
 from pro2 import PriorFamily, ProjectAndProbe
-from pro2.estimators.report import (
-    EXCESS,
-    AdaptationReport,
-    LearningCurve,
-    ReportInputs,
-    _interval,
-    fit_curve,
-)
+from pro2.estimators.report import EXCESS, AdaptationReport, LearningCurve, ReportInputs, _interval, fit_curve
 from tests.estimators.test_adaptation import make_data
 
 WAYS = {

@@ -21,11 +21,7 @@ from tests.mutators import attack
 from tests.tables.damage import write_targets
 from tests.tables.samples import EXACT, make_table
 
-CHECKS = {
-    "verifies_the_same": 40,
-    "opens": 20,
-    "reads_labels": 50,
-}  # cases per file in the suite; PRO2_FUZZ multiplies
+CHECKS = {"verifies_the_same": 40, "opens": 20, "reads_labels": 50}  # cases per file in the suite; PRO2_FUZZ multiplies
 
 
 @pytest.mark.fuzz

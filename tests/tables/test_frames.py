@@ -111,11 +111,7 @@ def test_a_saved_data_set_opens_as_a_table(tmp_path: Path) -> None:
         }
     )
     species = [-1 if i == 3 else i % 2 for i in range(len(table))]
-    data = {
-        "id": table.ids.tolist(),
-        "embedding": table.embeddings.tolist(),
-        "species": species,
-    }
+    data = {"id": table.ids.tolist(), "embedding": table.embeddings.tolist(), "species": species}
     one = datasets.Dataset.from_dict(data, features=features)
     one.save_to_disk(tmp_path / "one", num_shards=3)
     opened = EmbeddingTable.open(tmp_path / "one")
