@@ -141,10 +141,9 @@ def labelled_rows(
     from pro2.tables.csv_files import read_labels
 
     if hasattr(model, "labels_"):
-        names = [str(name) for name in model.labels_.tolist()]
+        names = model.labels_.tolist()
         columns = [name for name in names if name in table.columns] if label is None else label_columns(table, label)
-        unknown = [name for name in columns if name not in names]
-        if unknown:
+        if unknown := [name for name in columns if name not in names]:
             raise ValueError(f"the model has no label {unknown[0]!r}; it has {', '.join(names[:10])}")
         if not columns:
             raise ValueError(f"{path} has none of the model's labels as a column: {', '.join(names[:10])}")

@@ -118,10 +118,8 @@ def _summary(content: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [(name, value) for name, value in content.get("params", {}).items() if value != DEFAULTS.get(name, "auto")]
     rows += [("unused column", f"{name}: {why}") for name, why in content.get("unused_columns", {}).items()]
     rows.append(("written by", f"pro2 {content['pro2_version']}" if "pro2_version" in content else None))
-    rows += [
-        ("digest", content.get("digest")),
-        *((f"digest of {name}", each.get("digest")) for name, each in tables.items()),
-    ]
+    rows += [("digest", content.get("digest"))]
+    rows += [(f"digest of {name}", each.get("digest")) for name, each in tables.items()]
     rows.append(("weights digest", backbone.get("weights_digest")))
     return [(name.replace("_", " "), _text(value)) for name, value in rows if value not in (None, "", [], {})]
 

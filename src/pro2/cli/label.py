@@ -206,7 +206,6 @@ def demo_page(out: Path, browser: bool, as_json: bool) -> None:
     folder.mkdir(exist_ok=True)
     task = "Digits on photographs. Is it a ring (0 or 6) or a stroke (1 or 7)? The photograph does not matter."
     print_result({"event": "task", "text": task}, [task], as_json)
-    with open_page(
-        pool, model, folder, writers=writers(), on_written=partial(_print_files, folder, as_json)
-    ) as page:  # fmt: skip
+    written = partial(_print_files, folder, as_json)
+    with open_page(pool, model, folder, writers=writers(), on_written=written) as page:
         serve(page, folder, [""], "127.0.0.1", browser, as_json)

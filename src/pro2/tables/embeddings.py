@@ -294,7 +294,8 @@ class EmbeddingTable:
         """Rows that satisfy a filter such as ``"split == 0 and y != place"``; lazy.
 
         The text is parsed, never run: ``==  !=  <  <=  >  >=  in [..]`` over columns (and ``id``), joined by
-        ``and``, ``or``, ``not`` and parentheses; text values in quotes, odd column names in backticks.
+        ``and``, ``or``, ``not`` and parentheses; text values in quotes, odd column names in backticks, ``None`` for a
+        missing value.
         """
         mask = parse(expression, ["id", *self.columns])
         return self._pick(lambda: self.rows[mask(self.column)], f"where {expression}")
@@ -343,13 +344,10 @@ class EmbeddingTable:
         self._refuse(bad if self._lazy_rows is None else np.intersect1d(bad, self.rows))
 
     def verify(self) -> str:
-        """Read everything once: compare it with the stored digest, and check that ids are unique and rows finite.
+        """Read everything once: compare it with the stored digest, which is returned.
 
-        Returns
-        -------
-        str
-            The digest. Raises ValueError when the file was truncated or altered, an id repeats, or an embedding
-            of this table is not finite; the message says what to do.
+        Raises ValueError when the file was truncated or altered, an id repeats, or an embedding of this table is not
+        finite; the message says what to do.
         """
         self.check()
         return self.digest

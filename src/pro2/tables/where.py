@@ -40,11 +40,7 @@ def close_names(name: str, names: Sequence[str]) -> str:
 
 
 def parse(expression: str, names: Sequence[str]) -> Mask:
-    """Turn a filter over the columns `names` into a function from columns to a row mask.
-
-    Comparisons (``==  !=  <  <=  >  >=``) and ``in [..]`` are joined by ``and``, ``or``, ``not`` and parentheses. Text
-    values need quotes; a column name that is not a plain word goes in backticks. ``None`` stands for a missing value.
-    """
+    """Turn a filter, as `EmbeddingTable.where` takes it, over the columns `names` into a function to a row mask."""
     if not isinstance(expression, str) or not expression.strip():
         raise TableError(f'where expects a filter such as "split == 0 and y != place", found {expression!r}')
     if len(expression) > _LONGEST:
