@@ -159,7 +159,8 @@ class Source:
     n_rows: int
     load: Callable[[list[str], int | None], Iterable[pa.RecordBatch]]  # of columns, in batches of about so many rows
     origin: str  # what messages call it
-    keep: bool = False  # whether the whole embedding may be kept: it is one array in memory, or in a memory map
+    mapped: bool = False  # whether rows are views of memory, or of a memory map, that cost nothing to read again
+    keep: bool = False  # whether the whole embedding is one such view
     unusable: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what a table cannot hold, and why
     parts: Sequence["Source"] = ()  # of a folder: its files, in the order of their names
     embedding: Sequence[str] = ("embedding",)  # one column of lists, or one column per dimension
@@ -175,7 +176,7 @@ class Source:
     def of(cls, table: pa.Table, origin: str) -> Self:
         """Columns of a table in memory or in a memory map."""
         keep = all(column.num_chunks <= 1 for column in table.columns)
-        return cls(table.schema, len(table), lambda names, rows: table.select(names).to_batches(), origin, keep)
+        return cls(table.schema, len(table), lambda names, rows: table.select(names).to_batches(), origin, True, keep)
 
     def choose(self, embedding: str | None) -> Self:
         """Find the column or columns that hold the embedding."""
@@ -310,7 +311,8 @@ class Source:
     def is_kept(self) -> bool:
         """Whether to have the whole embedding at once, because that costs little or is done already."""
         width, dtype = self.matrix_type
-        return self.keep or "whole" in self.__dict__ or self.n_rows * width * dtype.itemsize <= KEPT
+        is_small = self.n_rows * width * dtype.itemsize <= KEPT
+        return self.keep or "whole" in self.__dict__ or (is_small and not self.mapped)
 
     def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The embedding in order, at most `size` rows at a time: all of it, or `rows` that increase.

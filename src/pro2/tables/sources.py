@@ -243,8 +243,8 @@ def read_folder(
                 columns = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, kinds)]
                 yield pa.record_batch(columns, schema=kinds)
 
-    n_rows = sum(part.n_rows for part in parts)
-    return Source(schema, n_rows, load, origin, parts=parts, embedding=parts[0].embedding)
+    n_rows, mapped = sum(part.n_rows for part in parts), all(part.mapped for part in parts)
+    return Source(schema, n_rows, load, origin, mapped, parts=parts, embedding=parts[0].embedding)
 
 
 def _check_part(part: Source, first: Source) -> None:
