@@ -37,6 +37,7 @@ LEAST_ROWS = 1024  # at least so many of them
 SMOOTHED = -0.5  # log-likelihood that members on smoothed rows start with: neighbours need not share a label
 TEMPERATURE_SD = 0.25  # of the prior of log temperature: a handful of left-out scores says little about it
 MOST_LOG_TEMPERATURE = 2.5
+DOUBT = 1.0  # labels that are evenly spread over the classes: n right answers do not promise the next (Platt 1999)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,10 +377,14 @@ def average(
 def temperature(F: np.ndarray, y: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Scale t (...) of left-out scores F (..., m, K) that makes their labels most likely, under a log-normal prior.
 
-    Newton steps for u = log t, kept inside a bracket of the root of
-        slope(u) = sum_i c_i (sum_k p_ik t F_ik - t F_iy) + u / TEMPERATURE_SD^2,   p = softmax(t F).
+    The labels are one-hot vectors q_i mixed with an even distribution, which has the weight DOUBT in all. Newton steps
+    for u = log t, kept inside a bracket of the root of
+        slope(u) = sum_i c_i t sum_k (p_ik - q_ik) F_ik + u / TEMPERATURE_SD^2,   p = softmax(t F).
     """
     own = np.take_along_axis(F, y[..., None], axis=-1)[..., 0]
+    n = c.sum(axis=-1, keepdims=True)
+    own = (n * own + DOUBT * F.mean(axis=-1)) / (n + DOUBT)
+    c = c * (n + DOUBT) / n
     low, high = np.full(F.shape[:-2], -MOST_LOG_TEMPERATURE), np.full(F.shape[:-2], MOST_LOG_TEMPERATURE)
     u = np.zeros(F.shape[:-2])
     for _ in range(60):
