@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pro2.tables.csv_files import read_columns, typed, write_rows
+from pro2.tables.csv_files import read_columns, typed, write_columns, write_rows
 from pro2.tables.embeddings import MAX_NUMBERS, EmbeddingTable
 from tests.tables.samples import make_table
 
@@ -74,6 +74,18 @@ def test_what_is_written_is_plain_csv_that_no_spreadsheet_runs(rows: list[tuple[
     for cells, found in zip(rows, read):
         assert all(cell[:1] not in ("=", "+", "-", "@", "\t", "\r") for cell in found)
         assert all(seen in (cell, f"'{cell}") for cell, seen in zip(cells, found))
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.none()
+
+
+@given(st.lists(st.tuples(CELLS | st.none(), NUMBERS, st.floats(allow_nan=False) | st.none()), min_size=1))
+def test_columns_are_written_as_rows_are(rows: list[tuple[Any, Any, Any]]) -> None:
+    by_row, by_column, names = io.BytesIO(), io.BytesIO(), ["id", "n", "x"]
+    write_rows(by_row, names, rows)
+    kinds = [pa.string(), pa.int64(), pa.float64()]
+    write_columns(by_column, pa.table([pa.array(v, kind) for v, kind in zip(zip(*rows), kinds)], names=names))
+    assert by_column.getvalue() == by_row.getvalue()
 
 
 def test_numbers_are_no_formulas_and_the_quote_is_optional() -> None:

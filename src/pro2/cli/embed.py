@@ -48,7 +48,7 @@ def embed(
     on_error: Annotated[OnError, Option(help="Stop at a bad image or empty text, or skip it.")] = OnError.stop,
     max_pixels: Annotated[int | None, Option(help="Refuse larger images before decoding them.")] = None,
     follow_links: Annotated[bool, Option("--follow-links", help="Accept links that lead out of the root.")] = False,
-    force: Annotated[bool, Option("--force", "-f", help="Replace the table at --out if it exists.")] = False,
+    force: options.Replace = False,
     show_list: Annotated[bool, Option("--list", help="List the short backbone names and stop.")] = False,
     as_json: options.AsJson = False,
 ) -> None:

@@ -26,7 +26,7 @@ _LONGEST_ROW = 1 << 24  # bytes
 # What a spreadsheet takes for a formula. A quote before it makes it text; one that has a quote already gets another, so
 # that reading removes exactly what writing added.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_SPECIAL = re.compile(r"[\",\r\n]|^\s|\s$")
+_SPECIAL = re.compile(r"[\",\r\n]|^[ \t]|[ \t]$")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 
@@ -217,21 +217,18 @@ def write_columns(file: IO[bytes], table: pa.Table, header: bool = True) -> None
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    if pa.types.is_floating(column.type):
-        texts, size = column.cast(pa.large_string()), pc.abs(column)
-        # Arrow writes 1 and 0.00001 where Python, and our reader, have 1.0 and 1e-05
-        odd = pc.or_(pc.less(size, 1e-4), pc.or_(pc.greater_equal(size, 1e9), pc.equal(size, pc.trunc(size))))
-        written = [repr(float(text)) for text in texts.filter(odd).to_pylist()]
-        return pc.replace_with_mask(texts, odd.fill_null(False), pa.array(written, pa.large_string()))
-    texts = column.cast(pa.large_string())
+    """What `_cell` makes of each value; of almost all of them Arrow makes the same."""
+    texts, is_number = column.cast(pa.large_string()), pa.types.is_floating(column.type)
     if pa.types.is_integer(column.type):
         return texts
-    if not pc.any(pc.match_substring_regex(texts, f"{_SPECIAL.pattern}|^{_FORMULA.pattern}")).as_py():
-        return texts
-    texts = pc.replace_substring_regex(texts, r"^('*[=+\-@\t\r])", r"'\1")
-    quote, nothing = (pa.scalar(text, pa.large_string()) for text in ('"', ""))
-    quoted = pc.binary_join_element_wise(quote, pc.replace_substring(texts, '"', '""'), quote, nothing)
-    return pc.if_else(pc.match_substring_regex(texts, _SPECIAL.pattern), quoted, texts)
+    if is_number:
+        size = pc.abs(column)
+        # Arrow writes 1 and 0.00001 where Python, and our reader, have 1.0 and 1e-05
+        odd = pc.or_(pc.less(size, 1e-4), pc.or_(pc.greater_equal(size, 1e9), pc.equal(size, pc.trunc(size))))
+    else:
+        odd = pc.match_substring_regex(texts, f"{_SPECIAL.pattern}|^{_FORMULA.pattern}")
+    cells = [_cell(float(text) if is_number else text, spreadsheet=True) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(texts, odd.fill_null(False), pa.array(cells, pa.large_string()))
 
 
 def write_table(columns: Mapping[str, np.ndarray], X: np.ndarray | None, spreadsheet: bool, file: IO[bytes]) -> None:
