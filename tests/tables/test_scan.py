@@ -76,6 +76,16 @@ def test_batches_do_not_depend_on_how_a_file_is_cut(name: str) -> None:
         assert some == [expected[1], expected[3]]
 
 
+def test_float16_is_converted_exactly() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 256)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = scan.to_single(every, np.empty(every.size, np.float32))
+        np.testing.assert_array_equal(found.view(np.int32), every.astype(np.float32).view(np.int32))
+        finite = every[np.isfinite(every).all(axis=1)]  # the others take another way
+        found = scan.to_single(finite, np.empty(finite.size, np.float32))
+    np.testing.assert_array_equal(found.view(np.int32), finite.astype(np.float32).view(np.int32))
+
+
 def test_no_part_crosses_the_border_of_a_file() -> None:
     for i, n in enumerate((20, 16, 3)):
         table = make_table(n)

@@ -225,9 +225,11 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         """
         if not hasattr(self, "known_hashes_"):
             raise AttributeError("was_labelled needs an adaptation: this classifier was not made by adapt.")
-        X = check_X(self, X, reset=False)
+        X = to_numpy(check_X(self, X, reset=False))
         with np.errstate(over="ignore"):
-            return np.isin(row_hashes(to_numpy(X)), self.known_hashes_)
+            found = np.isin(row_hashes(X, np.uint32), self.known_hashes_.astype(np.uint32))
+            found[found] = np.isin(row_hashes(X[found]), self.known_hashes_)
+        return found
 
     def _unlike(self, rows: np.ndarray, centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Log distance from a centre, and energy of the scores, (n, 2)."""

@@ -82,12 +82,15 @@ def _first_equal(X: np.ndarray, y: np.ndarray, use: np.ndarray) -> np.ndarray:
     return first
 
 
-def row_hashes(X: np.ndarray) -> np.ndarray:
-    """64 bits for each row of X (n, D), in single precision: those of equal rows are equal, of others hardly ever."""
-    found = np.empty(len(X), dtype=np.uint64)
+def row_hashes(X: np.ndarray, dtype: type = np.uint64) -> np.ndarray:
+    """64 bits for each row of X (n, D), in single precision: those of equal rows are equal, of others hardly ever.
+
+    With `dtype` uint32, the last 32 of them, in half the time.
+    """
+    found: np.ndarray = np.empty(len(X), dtype=dtype)
     for start in range(0, len(X), BLOCK):
         rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float32) + np.float32(0.0)  # minus zero is zero
-        found[start : start + BLOCK] = _mixed(rows.view(np.uint32))
+        found[start : start + BLOCK] = _mixed(rows.view(np.uint32), dtype)
     return found
 
 
@@ -96,10 +99,10 @@ def _some_columns(X: np.ndarray) -> np.ndarray:
     return np.unique(np.linspace(0, X.shape[1] - 1, 8).astype(int))
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def _mixed(bits: np.ndarray, dtype: type = np.uint64) -> np.ndarray:
     """A hash of the bits of each row, (n,)."""
-    factors = ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)
-    return np.asarray(np.einsum("ij,j->i", bits, factors, dtype=np.uint64))
+    factors: np.ndarray = (ODD ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)).astype(dtype)
+    return np.asarray(np.einsum("ij,j->i", bits, factors, dtype=dtype))
 
 
 class ClassShares(NamedTuple):

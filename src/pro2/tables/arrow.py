@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pro2.cluster import available_cores
 from pro2.extras import one_line
 from pro2.tables import TableError, damaged, reading
 from pro2.tables.columns import ID_NAMES, check_unique, choose, column_name, filled, objects, read_only, to_json
@@ -380,6 +381,10 @@ class Source:
 
     @cached_property
     def verified(self) -> tuple[str, np.ndarray]:
+        """What `verify` found, once."""
+        return self.verify()
+
+    def verify(self) -> tuple[str, np.ndarray]:
         """One pass over everything: the digest, compared with the stored one, and the rows that are not finite.
 
         The digest of a folder is made of the names and digests of its parts.
@@ -387,9 +392,11 @@ class Source:
         bad: list[np.ndarray] = [np.empty(0, np.intp)]
         if self.parts:
             start, digests = 0, []
-            for part in self.parts:
-                bad.append(start + part.verified[1])
-                digests.append([part.origin.removeprefix(self.origin), part.verified[0]])
+            with ThreadPoolExecutor(min(available_cores(), 8)) as pool:
+                found = list(pool.map(Source.verify, self.parts))  # not `verified`, which one thread at a time can make
+            for part, (digest, rows) in zip(self.parts, found):
+                bad.append(start + rows)
+                digests.append([part.origin.removeprefix(self.origin), digest])
                 start += part.n_rows
             return "sha256:" + hashlib.sha256(to_json(digests).encode()).hexdigest(), np.concatenate(bad)
 
@@ -401,7 +408,7 @@ class Source:
                 yield X
 
         columns = ((name, self.column(name, keep=False)) for name in sorted(self.columns))
-        digest = content_digest(checked(), (self.n_rows, *self.matrix_type), self.ids.to_pylist(), columns)
+        digest = content_digest(checked(), (self.n_rows, *self.matrix_type), self.ids, columns)
         if self.recorded[1] not in (None, digest):
             raise damaged(self.origin, "its content does not match the digest stored with it")
         return digest, np.concatenate(bad)
@@ -427,7 +434,7 @@ def not_finite(X: np.ndarray) -> np.ndarray:
 def content_digest(
     blocks: Iterable[np.ndarray],
     kind: tuple[int, int, np.dtype],
-    ids: Iterable[str],
+    ids: pa.ChunkedArray,
     columns: Iterable[tuple[str, np.ndarray]],
 ) -> str:
     """SHA-256 of rows, ids and columns in the order of their names: one for every file format and cut into blocks.
@@ -449,14 +456,20 @@ def content_digest(
     header("embedding", dtype if n_rows else np.dtype(np.float32), (n_rows, width))
     for X in blocks:
         add(X)
-    for name, column in chain([("id", objects([*ids]))], columns):
+
+    def add_texts(name: str, texts: pa.Array | pa.ChunkedArray) -> None:
+        header(name, "U", (len(texts),))
+        add(np.cumsum(np.append(0, pc.binary_length(texts).to_numpy(zero_copy_only=False)), dtype=np.int64))
+        for start in range(0, len(texts), BATCH):
+            state.update("".join(texts[start : start + BATCH].to_pylist()).encode())
+
+    add_texts("id", ids)
+    for name, column in columns:
         values, missing = filled(column)
-        header(name, "U" if values.dtype.kind == "O" else values.dtype, values.shape)
         if values.dtype.kind == "O":
-            texts = [value.encode() for value in values.tolist()]
-            add(np.cumsum([0, *map(len, texts)], dtype=np.int64))
-            state.update(b"".join(texts))
+            add_texts(name, pa.array(values, pa.large_string()))
         else:
+            header(name, values.dtype, values.shape)
             add(values)
         if missing is not None:
             header(f"{name}#missing", missing.dtype, missing.shape)

@@ -328,7 +328,7 @@ class EmbeddingTable:
         if self._lazy_rows is None and not self._source.parts:
             return whole
         columns = ((name, self.column(name)) for name in sorted(self.columns))
-        return content_digest((X for X, _ in self.iter_batches()), (*self.shape, self.dtype), self.ids, columns)
+        return content_digest((X for X, _ in self.iter_batches()), (*self.shape, self.dtype), self.id_column, columns)
 
     @property
     def origin_digest(self) -> str | None:
