@@ -157,17 +157,6 @@ def test_done_without_labels_says_so(client):
     assert json.loads(content)["error"] == "Nothing was written: there are no labels yet: label a few items first."
 
 
-def test_a_broken_image_is_an_answer_with_a_reason(serve, table, model):
-    class Broken:
-        def read(self, row: int) -> bytes:
-            return b"not an image"
-
-    with serve(Pool(table, Broken()), model) as page:
-        status, content, _ = Client(page.url).inside("api/image/0?size=320")
-        assert status == 415
-        assert json.loads(content) == {"error": "not an image of a known format"}
-
-
 def test_no_answer_tells_where_things_are_on_this_machine(serve, model, tmp_path: Path):
     """Ids and columns are absolute paths, images are missing, a disk is full, a request is wrong: no path comes out."""
     home = tmp_path / "very-private"

@@ -431,17 +431,12 @@ class Session:
             rest = rest[~np.isin(rest, [row for rows in self.store.assigned.values() for row in rows])]
             if similarity is not None:
                 score = -similarity
-            elif query.strip():
+            else:
                 try:
-                    rest = rest[self.search(query)[rest]]
+                    rest = rest[self.search(query)[rest] if query.strip() else self._predicted()[rest] == label]
                 except TableError as error:  # half a comparison, as it is typed, is no mistake
                     return {"items": [], "total": 0, "problem": str(error).removeprefix("where: ")}
                 score = self._order(order)
-            elif label in self.fitted.names:
-                rest = rest[self.fitted.top[rest] == self.fitted.names.index(label)]
-                score = self._order(order)
-            else:
-                rest, score = rest[:0], np.empty(len(self.pool))
             rows = rest[np.argsort(score[rest], kind="stable")[:GRID]]
             return {"items": [self.item(int(row)) for row in rows], "total": len(rest)}
 
@@ -454,13 +449,15 @@ class Session:
         if not re.search(r"[=<>]|\bin *\[", query):
             words = query.casefold().split()
             return np.array([all(word in text for word in words) for text in self.pool.all_words], dtype=bool)
-        table, names = self.pool.table, np.array([*self.fitted.names, ""])
-        top = self.fitted.top if self.fitted.names else np.full(len(table), -1)
-        made: dict[str, Callable[[], np.ndarray]] = {
-            "predicted": lambda: names[top], "doubt": self._doubt, "outlier_score": self._outlier_score,
-        }  # fmt: skip
+        table = self.pool.table
+        made = {"predicted": self._predicted(), "doubt": self._doubt(), "outlier_score": self._outlier_score()}
         mask = parse(query, [*made, "id", *self.pool.shown])
-        return np.asarray(mask(lambda name: made[name]() if name in made else table.column(name)))
+        return np.asarray(mask(lambda name: made[name] if name in made else table.column(name)))
+
+    def _predicted(self) -> np.ndarray:
+        """Name of the predicted class of each row, (n_rows,); empty as long as there is no model."""
+        names = self.fitted.names
+        return np.array(names)[self.fitted.top] if names else np.full(len(self.pool), "")
 
     def _doubt(self) -> np.ndarray:
         """How probable it is that the prediction for a row is wrong, (n_rows,)."""
@@ -514,10 +511,7 @@ class Session:
         if guess is not None and guess[0] != label:
             return guess
         if out_of_fold is not None and out_of_fold.label not in (None, label):
-            return (
-                out_of_fold.label,
-                0.01,
-            )  # only the model without this label disagrees
+            return out_of_fold.label, 0.01  # only the model without this label disagrees
         return None, 0.0
 
     def _is_conflict(self, row: int) -> bool:
