@@ -36,7 +36,8 @@ def copy_search(tables: dict[Any, EmbeddingTable], cosine: float) -> Callable[[n
         records = []
         for path, finder in finders.items():
             found = finder.find(X)
-            for name, original, similarity in zip(ids[found.rows], tables[path].ids[found.matches], found.cosines):
+            originals = tables[path].take(found.matches).ids  # not all ids of a table that may be large
+            for name, original, similarity in zip(ids[found.rows], originals, found.cosines):
                 records.append({"id": name, "copy_of": original, "table": path, "cosine": float(similarity)})
         return records
 
