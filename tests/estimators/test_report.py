@@ -14,6 +14,7 @@ import pytest
 import pro2
 from pro2 import PriorFamily, ProjectAndProbe
 from pro2.estimators.report import EXCESS, AdaptationReport, LearningCurve, ReportInputs, _interval, fit_curve
+from pro2.linalg.labelled import Labelled
 from tests.estimators.test_adaptation import make_data
 
 WAYS = {
@@ -152,6 +153,19 @@ def test_leave_one_out_accuracy_tells_the_truth():
         low, high = adapted.report_.accuracy_interval
         held += low <= adapted.score(X[1600:], y[1600:]) <= high
     assert held >= 8
+
+
+@pytest.mark.parametrize(("sampling", "whole"), [("by_class", True), ("random", False)])
+def test_labels_drawn_class_by_class_are_held_out_one_of_each_class(rows, monkeypatch, sampling, whole):
+    Xs, ys, X, y = rows
+    few = np.concatenate([np.flatnonzero(y == name)[:5] for name in np.unique(y)])
+    seen, blocks = [], Labelled.blocks
+    monkeypatch.setattr(Labelled, "blocks", lambda *args: seen.append((args[0].y, blocks(*args))) or seen[-1][1])
+    ProjectAndProbe(label_sampling=sampling).fit(Xs, ys).adapt(X[few], y[few]).report_  # noqa: B018
+    assert seen
+    for codes, block in seen:
+        complete = [len(np.unique(codes[block == each])) == len(np.unique(y)) for each in np.unique(block)]
+        assert all(complete) == whole
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.4])
