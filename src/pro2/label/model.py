@@ -179,17 +179,18 @@ class Abstention:
         return bool(self.outlier_score[row] > 1.0 - FALSE_ALARMS)
 
 
-def abstention(pool: Pool, classifier: LinearClassifier | None) -> Abstention | None:
-    """Label sets and outlier scores of all rows; None where the labels cannot give any."""
+def abstention(pool: Pool, classifier: LinearClassifier | None) -> Iterator[Abstention | None]:
+    """Label sets and outlier scores of all rows, block by block; at first, or where labels cannot give any, None."""
+    yield None
     if classifier is None or not hasattr(classifier, "known_rows_") or classifier.report_.withheld:
-        return None
+        return
     names = [str(name) for name in classifier.classes_.tolist()]
     sets = np.empty((len(pool), -(-len(names) // 8)), dtype=np.uint8)
     score = np.empty(len(pool), dtype=np.float32)
     for X, rows in pool.table.iter_batches():
         sets[rows] = np.packbits(classifier.predict_set(X, COVERAGE), axis=1)
         score[rows] = classifier.outlier_score(X)
-    return Abstention(names, sets, score)
+        yield Abstention(names, sets, score)
 
 
 @dataclass(frozen=True)

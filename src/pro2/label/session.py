@@ -112,8 +112,10 @@ class Session:
             labelled, before = self.labelled(), self.fitted
         for fitted in refit(self.pool, self.start, labelled, before):
             yield fitted
-        if not self.refitter.is_behind:  # takes longer than the rest: only in a pause, so that no figure waits for it
-            yield replace(fitted, abstention=abstention(self.pool, fitted.classifier))
+        for found in abstention(self.pool, fitted.classifier):
+            if self.refitter.is_behind:  # takes longer than the rest: only in a pause, so that no figure waits for it
+                return
+        yield replace(fitted, abstention=found)
 
     def set_model(self, fitted: Fitted) -> None:
         """Show a newer model."""
