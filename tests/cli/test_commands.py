@@ -157,7 +157,9 @@ def test_copies_of_rows_that_were_learned_from_are_named() -> None:
     assert [each["id"] for each in run_json(some)["copies"]] == ["more"]
     assert run_json("evaluate adapted mixed.arrow -y name")["copies"] == []
     adapting = "adapt model mixed.arrow -y name --force -o copied"
-    assert f"warning: {listed}; accuracy" in run(f"{adapting} --trained-on source.arrow --cosine 0.9999")
+    for words in (adapting, "adapt model --unlabeled mixed.arrow --force -o copied"):
+        found = run(f"{words} --trained-on source.arrow --cosine 0.9999")
+        assert f"warning: {listed}; such rows are not new to the model" in found
     validated = run_json(f"{adapting} --validation few.arrow --cosine 1")["copies"]
     assert validated == []
     validated = run_json("adapt model few.arrow -y name --force -o copied --validation few.arrow --cosine 1")["copies"]

@@ -214,8 +214,8 @@ def adapt(
     """Adapt MODEL to a target with the labels of TARGET, whose other rows are used without labels.
 
     Labels are in a column of TARGET (--label), where an empty cell means none, or in separate files (--labels). Pass
-    --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them. Labelled
-    rows that are copies of rows in --trained-on are named, and rows of --validation that are copies of labelled ones.
+    --label-sampling suggested for rows that `pro2 suggest` chose: no accuracy is then estimated from them. Rows that
+    are copies of rows of --trained-on are named, and rows of --validation that are copies of labelled ones.
 
     \b
     Examples:
@@ -253,6 +253,8 @@ def adapt(
     if unlabeled is not None:
         pools.append(open_rows(unlabeled, None))
         provenance["unlabeled"] = table_metadata(pools[-1], unlabeled)
+    for pool in filter(len, pools):
+        copies += find_copies(pool.embeddings, pool.ids)
     if any(map(len, pools)):
         extra["X_unlabeled"] = np.concatenate([pool.embeddings for pool in pools])
     if validation is not None:
@@ -301,7 +303,7 @@ def _print_adapted(
     used += [f"{common.count(n_unlabeled, 'row')} without a label"] if n_unlabeled else []
     lines = [f"{out}: adapted with {' and '.join(used)}"]
     lines += [f"{n_left_out} rows without a label were left out"] if n_left_out else []
-    lines += copy_warnings(copies, "accuracy estimated from them is too high")
+    lines += copy_warnings(copies, "such rows are not new to the model")
     missing = [name for name, n in counts.items() if n == 0]
     result = {"out": out, "labels": counts, "without_labels": missing, "unlabeled": n_unlabeled, "left_out": n_left_out}
     result["copies"] = copies
