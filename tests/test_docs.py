@@ -127,13 +127,6 @@ class TestContributing:
 
     data_set, backbone, baseline = blocks(ROOT / "CONTRIBUTING.md", "py")
 
-    def test_a_recipe_has_at_most_fifteen_lines(self) -> None:
-        counts = [len([line for line in b.splitlines() if line.strip()]) for b in self.recipes()]
-        assert max(counts) <= 15, counts
-
-    def recipes(self) -> tuple[str, ...]:
-        return self.data_set, self.backbone, self.baseline
-
     def test_add_a_data_set(self, tmp_path: Path, restored_registries: None) -> None:
         from pro2.lab.datasets import base, open_dataset, register_dataset
 

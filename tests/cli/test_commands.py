@@ -62,8 +62,8 @@ def test_a_process_prints_one_json_object_and_nothing_else() -> None:
     assert json.loads(done.stdout) == run_json("evaluate adapted rest.arrow -y name")
 
 
-def fitted(**params: Any) -> pro2.ProjectAndProbe:
-    return pro2.ProjectAndProbe(**params).fit(*table("source").X_y("name"))
+def fitted(where: str = "name != ''", **params: Any) -> pro2.ProjectAndProbe:
+    return pro2.ProjectAndProbe(**params).fit(*table("source").where(where).X_y("name"))
 
 
 Adapted = Callable[[np.ndarray, np.ndarray, EmbeddingTable], Any]
@@ -86,6 +86,16 @@ SAME: dict[str, tuple[str, str, Adapted]] = {
     "suggested labels": (
         "", "--label-sampling suggested", lambda X, y, rest: fitted(label_sampling="suggested").adapt(X, y),
     ),
+    "known class shares": (
+        "", "--class-shares zero=0.6,one=0.1,two=0.1,three=0.1,four=0.1",
+        lambda X, y, rest: fitted().adapt(
+            X, y, class_shares={"zero": 0.6, "one": 0.1, "two": 0.1, "three": 0.1, "four": 0.1}
+        ),
+    ),
+    "a new class": (
+        "-w \"name != 'four'\"", "--new-classes",
+        lambda X, y, rest: fitted("name != 'four'").adapt(X, y, new_classes="allow"),
+    ),
 }  # fmt: skip
 
 
@@ -95,6 +105,7 @@ def test_options_reach_the_estimator(fit: str, adapt: str, python: Adapted) -> N
     answer = run_json(f"adapt m few.arrow -y name {adapt} -o a --force")
     expected = python(*table("few").X_y("name"), table("rest"))
     np.testing.assert_allclose(pro2.load("a").coef_, expected.coef_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(pro2.load("a").intercept_, expected.intercept_, rtol=1e-5, atol=1e-6)
     assert answer["labels"] == dict.fromkeys(sorted(set(table("few").column("name").tolist())), 4)
     if "report" in answer:
         assert (answer["report"]["accuracy"] is None) == ("suggested" in adapt)

@@ -109,29 +109,3 @@ def test_names_and_unlabelled_rows_alone(folder: Path) -> None:
     found = run_json("fit --unlabeled pool.arrow --classes 'cat, dog,fox' -o m")
     assert (found["source_kind"], found["classes"]) == ("unlabelled rows", ["cat", "dog", "fox"])
     assert run_json("inspect m")["source_kind"] == "240 unlabelled rows"
-
-
-def test_new_classes_are_adapted_to_when_asked_for(folder: Path) -> None:
-    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
-    assert "--new-classes" in refused("adapt", "rows", "few.arrow", "-y", "y", "-o", "adapted")
-    found = run_json("adapt", "rows", "few.arrow", "-y", "y", "--new-classes", "-o", "adapted")
-    assert found["labels"] == dict.fromkeys(CLASSES.tolist(), 8)
-    few = table(2, 32, 4)
-    expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), new_classes="allow")
-    np.testing.assert_allclose(pro2.load("adapted").coef_, expected.coef_, atol=1e-8)
-
-
-def test_known_class_shares_are_those_of_python(folder: Path) -> None:
-    run_json("fit", "source.arrow", "-y", "y", "-o", "rows")
-    few = table(2, 30)
-    few.save("three.arrow")
-    shares = dict(zip(CLASSES[:3].tolist(), (0.6, 0.3, 0.1)))
-    text = ",".join(f"{name}={share}" for name, share in shares.items())
-    run_json("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", text, "-o", "adapted")
-    expected = pro2.load("rows").adapt(few.embeddings, few.column("y"), class_shares=shares)
-    np.testing.assert_allclose(pro2.load("adapted").intercept_, expected.intercept_, atol=1e-8)
-    assert "NAME=NUMBER" in refused("adapt", "rows", "three.arrow", "-y", "y", "--class-shares", "0.5", "-o", "other")
-    one = f"{CLASSES[0]}=1"
-    assert "a share for each" in refused(
-        "adapt", "rows", "three.arrow", "-y", "y", "--class-shares", one, "-o", "other"
-    )

@@ -97,6 +97,8 @@ MISTAKES = [
     ("fit source.arrow -y y -o model.safetensors", "exists", "--force"),
     ("fit source.arrow -y y -o no/such/m", "does not exist", "create it"),
     ("adapt model.safetensors target.arrow -y other -o a", "[5, 6]", "with --new-classes,"),
+    ("adapt model.safetensors target.arrow -y y --class-shares 0.5 -o a", "NAME=NUMBER", ""),
+    ("adapt model.safetensors target.arrow -y y --class-shares 0=1 -o a", "a share for each", ""),
     ("adapt model.safetensors --unlabeled target.arrow --new-classes -o a", "--new-classes", "TARGET"),
     ("adapt adapted.safetensors target.arrow -y y -o a", "Linear", "fit"),
     ("predict target.arrow adapted.safetensors -o p.csv", "is a table", "a model file"),
