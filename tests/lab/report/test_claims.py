@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pro2.lab.experiments import Plan, find_plan
-from pro2.lab.experiments.plan import plans_of, write_suite
+from pro2.lab.experiments.plan import MethodSpec, plans_of, write_suite
 from pro2.lab.experiments.run import run_sweep
 from pro2.lab.report.claims import CLAIMS, Claim, Finding, Part, is_ahead, judge
 from pro2.lab.report.tables import Results
@@ -49,14 +49,17 @@ def _write_tables(folder: Path) -> None:
 
 
 def _small(plan: Plan) -> Plan:
-    kept = {m.name: {k: v for k, v in m.grid.items() if k != "alignment"} for m in plan.methods}
-    methods = tuple(replace(m, n_features=(1, 64), starts=1, grid=kept[m.name]) if m.starts > 1 else m
-                    for m in plan.methods if m.name not in ("averaged", "interpolation"))  # fmt: skip
+    def shorter(m: MethodSpec) -> MethodSpec:
+        steps = {"steps": 20} if "steps" in m.params else {}
+        m = replace(m, params={**m.params, **steps}, grid={k: v for k, v in m.grid.items() if k != "alignment"})
+        return replace(m, n_features=(1, 64), starts=1) if m.starts > 1 else m
+
+    methods = tuple(shorter(m) for m in plan.methods if m.name not in ("averaged", "interpolation"))
     shots = tuple(s for s in plan.shots if s <= 8)
     data = tuple(replace(d, validation=4) for d in plan.data[: 1 if plan.name == "optimiser" else None])
-    size = {"n_features": (1, 4, 64)} if plan.name not in ("shog", "theorem", "basis", "picture") else {}
-    size = {"n_features": (1, 4, 64, "all")} if plan.name == "basis" else size
-    return replace(plan, methods=methods, shots=shots, seeds=(0, 1), data=data, min_test=5, **size)
+    sizes = {"basis": (1, 4, 64, "all"), **dict.fromkeys(("shog", "theorem", "picture"), plan.n_features)}
+    return replace(plan, methods=methods, shots=shots, seeds=(0, 1), data=data, min_test=5,
+                   n_features=sizes.get(plan.name, (1, 4, 64)))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
