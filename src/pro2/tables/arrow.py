@@ -313,7 +313,8 @@ class Source:
         """Whether to have the whole embedding at once, because that costs little or is done already."""
         width, dtype = self.matrix_type
         is_small = self.n_rows * width * dtype.itemsize <= KEPT
-        return self.keep or "whole" in self.__dict__ or (is_small and not self.mapped)
+        is_view = self.mapped and len(self.embedding) == 1  # and not made of a column for each dimension
+        return self.keep or "whole" in self.__dict__ or (is_small and not is_view)
 
     def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The embedding in order, at most `size` rows at a time: all of it, or `rows` that increase.
