@@ -86,8 +86,7 @@ def test_two_nodes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
     expected = [
         "nodes 2",
         "parts 11 same True",
-        "csv True",
-        "parquet True",
+        "predict True",
         "evaluate True",
         "suggest  True",
         "error: row 3 is wrong",
