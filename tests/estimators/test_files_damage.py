@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pro2
-from pro2.estimators.files import KEY, _digest, is_model_file, pack, unpack
+from pro2.estimators.files import KEY, is_model_file, pack, sealed, unpack
 from tests.mutators import attack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 def copied(folder: Path, name: str = "model") -> Path:
     """A file of our own to break."""
-    return Path(shutil.copyfile(GOLDEN / f"{name}-v3.safetensors", folder / "m"))
+    return Path(shutil.copyfile(GOLDEN / f"{name}-v4.safetensors", folder / "m"))
 
 
 def rewrite(path: Path, change: Any, reseal: bool = True) -> Path:
@@ -28,14 +28,12 @@ def rewrite(path: Path, change: Any, reseal: bool = True) -> Path:
     metadata, tensors = unpack(path.read_bytes())
     document = json.loads(metadata[KEY])
     change(document, tensors)
-    if reseal:
-        document["digest"] = _digest(document, tensors)
-    path.write_bytes(pack(tensors, {KEY: json.dumps(document)}))
+    path.write_bytes(sealed(document, tensors) if reseal else pack(tensors, {KEY: json.dumps(document)}))
     return path
 
 
-def labels(*items: Any, dtype: str = "str") -> dict[str, Any]:
-    return {"classes_": {"$labels": list(items), "dtype": dtype}}
+def labels(*items: Any, tag: str = "$texts") -> dict[str, Any]:
+    return {"classes_": {tag: list(items)}}
 
 
 GONE = "this key is absent"
@@ -48,24 +46,26 @@ FORGED_OBJECTS = {
     "true for a number": {"l2": True},
     "width": {"n_features_in_": 10**12},
     "no classes": {"classes_": GONE},
-    "label type": labels("a", "b", dtype="int64"),
-    "structured label type": labels(1, 2, dtype="i8,(1000000,1000000)f8"),
-    "huge label": labels(1, 10**40, dtype="int64"),
-    "missing label": labels(0.0, NAN, dtype="float64"),
-    "labels that are equal": labels(True, 1, dtype="object"),
-    "mixed labels": labels("a", 1, dtype="object"),
+    "label type": labels("a", "b", tag="$numbers"),
+    "numbers as texts": labels(1, 2),
+    "no list of labels": {"classes_": {"$texts": "ab"}},
+    "missing label": labels(0.0, NAN, tag="$objects"),
+    "labels that are equal": labels(True, 1, tag="$objects"),
+    "mixed labels": labels("a", 1, tag="$objects"),
     "a wide label": labels("x" * 1_000_000, *map(str, range(5000))),
     "kind of source missing": {"source_kind_": GONE},
     "unknown kind of source": {"source_kind_": "unknown"},
     "a head that was not given": {"source_kind_": "head"},
     "a projection that is a number": {"trained_projection_": 1},
     "no moments": {"source_moments_": GONE},
-    "an array that is not there": {"coef_": {"$array": "coef"}},
+    "an array that is not there": {"classes_": None},
+    "an array in the place of a text": {"source_kind_": None, "source_moments_": {"kind": "SourceMoments"}},
 }
 FORGED_TENSORS = {
-    "wrong shape": lambda t: {"coef_": t["coef_"][:, :3]},
-    "not finite": lambda t: {"coef_": np.nan * t["coef_"]},
-    "integers": lambda t: {"coef_": np.zeros(t["coef_"].shape, dtype=np.int64)},
+    "wrong shape": lambda t: {"source_moments_.mean": t["source_moments_.mean"][:, :3]},
+    "not finite": lambda t: {"source_moments_.mean": np.nan * t["source_moments_.mean"]},
+    "integers": lambda t: {"source_moments_.mean": np.zeros(t["source_moments_.mean"].shape, dtype=np.int64)},
+    "an array that has no place": lambda t: {"coef_": np.zeros((1, 4))},
     "moments of another width": lambda t: {"source_moments_.scatter": np.zeros((2, 2))},
     "half precision": lambda t: {"source_moments_.scatter": t["source_moments_.scatter"].astype(np.float16)},
     "no weight at all": lambda t: {"source_moments_.weight": 0.0 * t["source_moments_.weight"]},
@@ -79,13 +79,15 @@ FORGED_REPORTS = {
     "accuracy": "high",
     "accuracy_interval": [0.0],
     "learning_curve": {"n_labels": 1},
-    "surprising": {"$labels": ["a"], "dtype": "str"},
+    "surprising": {"$texts": ["a"]},
     "temperature": None,
 }
 
 
-def forge(content: dict[str, Any], changes: dict[str, Any]) -> None:
+def forge(content: dict[str, Any], changes: dict[str, Any], tensors: dict[str, Any]) -> None:
     content.update(changes)
+    for name in tensors.keys() & changes.keys():
+        del tensors[name]
     for name in [name for name, value in changes.items() if value is GONE]:
         del content[name]
 
@@ -93,15 +95,21 @@ def forge(content: dict[str, Any], changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", FORGED_REPORTS)
 def test_reports_of_wrong_types_are_refused(tmp_path: Path, name: str) -> None:
     path = copied(tmp_path, "adapted")
-    rewrite(path, lambda d, t: d["object"]["report_"].update({name: FORGED_REPORTS[name]}))
+
+    def forged(document: Any, tensors: Any) -> None:
+        document["object"]["report_"][name] = FORGED_REPORTS[name]
+        for each in [each for each in tensors if each.startswith(f"report_.{name}")]:
+            del tensors[each]
+
+    rewrite(path, forged)
     with pytest.raises(ValueError, match=rf"{path.name} is damaged \(.*{name}"):
         pro2.load(path)
 
 
 FORGERIES = {
-    **{name: lambda d, t, c=changes: forge(d["object"], c) for name, changes in FORGED_OBJECTS.items()},
+    **{name: lambda d, t, c=changes: forge(d["object"], c, t) for name, changes in FORGED_OBJECTS.items()},
     **{name: lambda d, t, c=change: t.update(c(t)) for name, change in FORGED_TENSORS.items()},
-    **{str(changes): lambda d, t, c=changes: forge(d, c) for changes in FORGED_DESCRIPTIONS},
+    **{str(changes): lambda d, t, c=changes: forge(d, c, {}) for changes in FORGED_DESCRIPTIONS},
 }
 
 
@@ -120,8 +128,8 @@ def test_an_edited_file_does_not_match_its_digest(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
-    path = rewrite(copied(tmp_path, "adapted"), lambda d, t: d.update(version=4, pro2_version="9.9"))
-    with pytest.raises(ValueError, match=r"format version 4, written by pro2 9\.9.*install a newer"):
+    path = rewrite(copied(tmp_path, "adapted"), lambda d, t: d.update(version=5, pro2_version="9.9"))
+    with pytest.raises(ValueError, match=r"format version 5, written by pro2 9\.9.*install a newer"):
         pro2.load(path)
 
 

@@ -87,7 +87,7 @@ def test_other_bytes_are_refused_with_a_reason(message):
 
 
 def test_golden_files_load_for_ever():
-    moments = SourceMoments.load(GOLDEN / "moments-v3.safetensors")
+    moments = SourceMoments.load(GOLDEN / "moments-v4.safetensors")
     assert moments.classes == ("Wespe, große", "ant", "bee")
     assert moments.weight.tolist() == [13, 14, 13]
     y = np.arange(40) % 3

@@ -142,7 +142,7 @@ class TestFiles:
         """They are the largest part of a model by far, and made from the rest, as its source heads are."""
         model.adapt(*rows(24, 1))
         tensors = describe(model.save(tmp_path / "m"))["tensors"]
-        assert {name.split(".")[0] for name in tensors} == {"source_moments_", "means_", "shares_", "known_"}
+        assert {name.split(".")[0] for name in tensors} == {"labels_", "source_moments_", "means_", "shares_", "known_"}
         assert describe(tmp_path / "m")["labels"] == [0, 1, 2, 3]
         assert describe(tmp_path / "m")["source_kind"] == "500 source rows"
         assert "_made" not in pickle.loads(pickle.dumps(model)).__dict__
@@ -153,7 +153,7 @@ class TestFiles:
             (lambda m: setattr(m, "labels_", m.labels_[:3]), "T|agree|instead"),
             (lambda m: setattr(m, "shares_", m.shares_ + 1.0), "do not agree"),
             (lambda m: setattr(m, "known_", m.known_ + 1.0), "do not agree"),
-            (lambda m: setattr(m, "means_", m.means_[:, :1]), "do not agree"),
+            (lambda m: setattr(m, "means_", m.means_[:, :1]), "means_ has shape"),
             (lambda m: setattr(m, "extra_", 1), "cannot have 'extra_'"),
         ],
     )

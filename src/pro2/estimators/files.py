@@ -16,24 +16,23 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import safetensors.numpy
 from array_api_compat import is_array_api_obj
 from safetensors import SafetensorError, safe_open
+from sklearn.utils.validation import check_is_fitted
 
 from pro2.atomic import atomic_write
-from pro2.estimators.report import AdaptationReport
 from pro2.linalg.arrays import to_numpy
 
 KEY = "pro2.model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+NO_DIGEST = "sha256:" + 64 * "0"
 BACKBONE_KEYS = ("backbone", "weights_digest", "layer", "preprocessing")
 DTYPES = frozenset(map(np.dtype, "?bBhHiIqQefd"))
-FLOATS = (np.float32, np.float64)
-LABEL_TYPES = {np.dtype(code).name: np.dtype(code) for code in "?bBhHiIlLqQefdO"}
 MAX_FILE = 8 << 30  # 8 GiB: two float64 matrices of 22,000 features, more than any backbone has
 MAX_TEXT = 32 << 20  # of the description: names of two million targets fit; parsed, it takes up to 20 times as much
 LABEL_ROOM = 256 << 20  # bytes of an array of texts, each of which takes the room of the longest; or 64 times its texts
@@ -119,10 +118,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
 
 def is_model_file(path: Path) -> bool:
     """Whether the file says that it is one of ours; nothing else is checked."""
-    try:
-        return path.is_file() and KEY in read_metadata(path)
-    except FormatError:
-        return False
+    return has_metadata(path, KEY)
 
 
 def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "the table") -> None:
@@ -143,14 +139,14 @@ def check_backbone(estimator: Any, provenance: Mapping[str, Any], table: str = "
 # ---- the kinds of objects that a file may hold, with a rule for each attribute
 
 
-def numbers(axes: str, least: float = -math.inf, above: float = -math.inf) -> Rule:
-    """Finite floats whose axes have the names given. `rows` is 1 for two classes, which have one logit, else K."""
+def numbers(axes: str, least: float = -math.inf, above: float = -math.inf, types: str = "float32 float64") -> Rule:
+    """Finite numbers whose axes have the names given. `rows` is 1 for two classes, which have one logit, else K."""
     names = axes.split()
 
     def read(values: Any, name: str, sizes: Sizes) -> np.ndarray:
         # NumPy has no linear algebra for half precision
-        if not isinstance(values, np.ndarray) or values.dtype not in FLOATS or values.ndim != len(names):
-            raise FormatError(f"{name} is not an array of float32 or float64 with {len(names)} axes")
+        if not isinstance(values, np.ndarray) or values.dtype.name not in types.split() or values.ndim != len(names):
+            raise FormatError(f"{name} is not an array of {types.replace(' ', ' or ')} with {len(names)} axes")
         expected = tuple(sizes.setdefault(axis, n) for axis, n in zip(names, values.shape))
         if values.shape != expected or 0 in expected:
             raise FormatError(f"{name} has shape {values.shape} instead of {expected}")
@@ -181,60 +177,33 @@ def labels(axis: str, fewest: int = 1, form: type = np.ndarray) -> Rule:
     return read
 
 
-def part(kind: str, shares: str, several: bool = False) -> Rule:
-    """Another object of that kind, as long as this one along the axes that they share; or several of them."""
+def part(kind: str, shares: str = "", one_for_each: str = "") -> Rule:
+    """Another object of that kind, as long as this one along the axes that they share; or one for each of an axis."""
 
     def read(value: Any, name: str, sizes: Sizes) -> Any:
-        parts = value if several and isinstance(value, list) and value else [value]
-        if any(not isinstance(each, dict) or each.get("kind") != kind for each in parts):
+        parts = value if one_for_each and isinstance(value, list) else [value]
+        if len(parts) != sizes.get(one_for_each, 1) or any(each.get("kind") != kind for each in parts):
             raise FormatError(f"{name} is not a {kind}")
-        built = tuple(_built(each, {axis: sizes[axis] for axis in shares.split()}) for each in parts)
-        return built if several else built[0]
+        built = []
+        for each in parts:
+            own = {axis: sizes[axis] for axis in shares.split() if axis in sizes}
+            built.append(_built(each, own))
+            sizes.update((axis, own[axis]) for axis in shares.split())
+        return tuple(built) if one_for_each else built[0]
 
     return read
-
-
-def hashes(values: Any, name: str, sizes: Sizes) -> np.ndarray:
-    """64 bits for each labelled row."""
-    if not isinstance(values, np.ndarray) or values.dtype != np.uint64 or values.ndim != 1:
-        raise FormatError(f"{name} is not an array of 64-bit numbers with one axis")
-    if len(values) != sizes.setdefault("M", len(values)):
-        raise FormatError(f"{name} has {len(values)} rows instead of {sizes['M']}")
-    return values
 
 
 def plain(hint: Any) -> Rule:
     """Of the type that a hint says: numbers, texts, lists, mappings and records of those."""
 
     def read(value: Any, name: str, sizes: Sizes) -> Any:
-        if isinstance(value, np.ndarray):
-            raise FormatError(f"{name} is an array")
         try:
             return msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
             raise FormatError(f"{name}: {str(error)[:100]}") from error
 
     return read
-
-
-def report(value: Any, name: str, sizes: Sizes) -> AdaptationReport:
-    """A record whose arrays hold numbers, as many of each point of a learning curve."""
-    found: AdaptationReport = plain(AdaptationReport)(value, name, sizes)
-    for each, values in vars(found).items():
-        if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
-            raise FormatError(f"{each} holds no numbers")
-    points: Sizes = {}
-    for each, above in (("n_per_class", 0.0), ("error", -math.inf), ("deviation", -math.inf)):
-        if found.learning_curve is not None:
-            numbers("n", above=above)(getattr(found.learning_curve, each), each, points)
-    return found
-
-
-def width(value: Any, name: str, sizes: Sizes) -> int:
-    """The number of features."""
-    if type(value) is not int or value < 1 or value != sizes.setdefault("D", value):
-        raise FormatError("the number of features is missing or does not fit")
-    return value
 
 
 class Kind(NamedTuple):
@@ -245,31 +214,27 @@ class Kind(NamedTuple):
     agrees: Callable[[Any], bool] = lambda value: True
 
     def of(self, name: str) -> tuple[type, list[str], dict[str, Rule]]:
-        """The class, the names of its parameters, and a rule for each parameter and attribute."""
-        cls = getattr(importlib.import_module(self.module), name)
-        attributes = {each.rstrip("?"): rule for each, rule in self.rules.items()}
-        if not hasattr(cls, "get_params"):
-            return cls, list(attributes), attributes
-        hints = typing.get_type_hints(cls.__init__)
-        params = {each: attributes.get(each) or plain(hints[each]) for each in cls._get_param_names()}
-        return cls, list(params), attributes | params
+        """The class, the names of its parameters, and a rule for each attribute and parameter."""
+        cls: Any = getattr(importlib.import_module(self.module), name)
+        hints = {each: hint for each, hint in typing.get_type_hints(cls.__init__).items() if each != "return"}
+        rules = {each.rstrip("?"): rule for each, rule in self.rules.items()}
+        return cls, list(hints), rules | {each: plain(hint) for each, hint in hints.items() if each not in rules}
 
 
 SOURCE_KINDS = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
-WIDTH = {"n_features_in_": width, "feature_names_in_?": labels("D")}
-CLASSES = {**WIDTH, "classes_": labels("K", fewest=2)}
+NAMES = {"feature_names_in_?": labels("D")}
+CLASSES = {**NAMES, "classes_": labels("K", fewest=2)}
 HEAD = {**CLASSES, "coef_": numbers("rows D"), "intercept_": numbers("rows")}
 CHOSEN = {"n_features_?": plain(int), "l2_?": plain(float)}
-UNIT, REPORT = {"unit_rows_": plain(bool)}, {"report_?": report}
+UNIT = {"unit_rows_": plain(bool)}
 KINDS = {
     "LinearClassifier": Kind(
-        "pro2.estimators", {
-            **HEAD, **UNIT, **CHOSEN, **REPORT, "transductive_proba_?": numbers("n K", least=0.0),
-            "known_centre_?": numbers("D"), "known_scale_?": numbers("D", above=0.0), "known_rows_?": numbers("M pair"),
-            "known_hashes_?": hashes,
-        },
-        lambda adapted: len({hasattr(adapted, f"known_{part}_") for part in ("centre", "scale", "rows")}) == 1
-        and (not hasattr(adapted, "known_rows_") or adapted.known_rows_.shape[1] == 2),
+        "pro2.estimators",
+        {**HEAD, **UNIT, **CHOSEN, "report_?": part("AdaptationReport"),
+         "transductive_proba_?": numbers("n K", least=0.0), "known_centre_?": numbers("D"),
+         "known_scale_?": numbers("D", above=0.0), "known_rows_?": numbers("M 2"),
+         "known_hashes_?": numbers("M", types="uint64")},
+        lambda adapted: len({hasattr(adapted, f"known_{part}_") for part in ("centre", "scale", "rows")}) == 1,
     ),
     "Probe": Kind("pro2.estimators", {**HEAD, **CHOSEN, "scores_?": numbers("n_d n_l2"), "kkt_?": plain(float)}),
     "Projection": Kind(
@@ -281,9 +246,9 @@ KINDS = {
     ),
     "ProjectAndProbe": Kind(
         "pro2.estimators",
-        {**HEAD, **UNIT, **REPORT, "source_moments_": part("SourceMoments", "K D"),
+        {**CLASSES, **UNIT, "source_moments_": part("SourceMoments", "K D"),
          "source_kind_": plain(Literal[SOURCE_KINDS]), "given_head_?": part("LinearClassifier", "K D"),
-         "trained_projection_?": part("Projection", "K D")},
+         "trained_projection_?": part("Projection", "K D"), "adapted_?": part("LinearClassifier", "K D")},
         lambda model: (model.source_kind_ == "head") == hasattr(model, "given_head_"),
     ),
     "ProbeBank": Kind(
@@ -294,16 +259,15 @@ KINDS = {
     ),
     "MultiLabelProjectAndProbe": Kind(
         "pro2.estimators.multilabel",
-        {**WIDTH, "labels_": labels("T"), "source_moments_": part("SourceMoments", "D"),
-         "means_": numbers("T values D"), "shares_": numbers("T", above=0.0), "known_": numbers("T", above=0.0)},
-        lambda model: model.means_.shape[1] == 2 and model.shares_.max() < 1 and model.known_.max() <= 1,
+        {**NAMES, "labels_": labels("T"), "source_moments_": part("SourceMoments", "D"),
+         "means_": numbers("T 2 D"), "shares_": numbers("T", above=0.0), "known_": numbers("T", above=0.0)},
+        lambda model: model.shares_.max() < 1 and model.known_.max() <= 1,
     ),
     "MultiLabelClassifier": Kind(
         "pro2.estimators.multilabel",
-        {**WIDTH, "labels_": labels("T"), "estimators_": part("LinearClassifier", "D", several=True)},
-        # one head on raw rows for each label, and yes or no is all that it answers
-        lambda adapted: len(adapted.estimators_) == len(adapted.labels_)
-        and all(each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in adapted.estimators_),
+        {**NAMES, "labels_": labels("T"), "estimators_": part("LinearClassifier", "D", one_for_each="T")},
+        # each is one head on raw rows, and yes or no is all that it answers
+        lambda adapted: all(each.classes_.tolist() == [0, 1] and not each.unit_rows_ for each in adapted.estimators_),
     ),
     "SourceMoments": Kind(
         "pro2.estimators.moments",
@@ -311,6 +275,17 @@ KINDS = {
          "scatter": numbers("rows_of_scatter D")},
         lambda moments: moments.weight.sum() > 0 and len(moments.scatter) <= moments.width,
     ),
+    "AdaptationReport": Kind(
+        "pro2.estimators.report",
+        {"confusion?": numbers("K K", types="int64"), "surprising?": numbers("M", types="int64"),
+         "label_probabilities?": numbers("M"), "label_weights?": numbers("M"),
+         "learning_curve?": part("LearningCurve")},
+    ),
+    "LearningCurve": Kind(
+        "pro2.estimators.report",
+        {"n_per_class": numbers("n", above=0.0), "error": numbers("n"), "deviation": numbers("n")},
+    ),
+    "PriorFamily": Kind("pro2.estimators", {}),
 }  # fmt: skip
 
 
@@ -328,59 +303,67 @@ def check_distinct(items: list[Any], name: str) -> None:
 
 
 def _document(value: Any, tensors: Tensors, at: str = "") -> Any:
-    """JSON values for `value`; arrays go into `tensors` under the name of the attribute that holds them."""
+    """JSON values for `value`; arrays of numbers go into `tensors`, each named by its place, which is null here."""
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
     if value is None or isinstance(value, ITEM):
-        return {"$float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
+        return value
     if is_array_api_obj(value):
         return _array_document(to_numpy(value), tensors, at)
-    name, contents = type(value).__name__, None
-    if name in KINDS:
-        contents = {"kind": name, **_contents(value)}
-    elif at and (isinstance(value, dict) or hasattr(value, "__dataclass_fields__")):
-        contents = value if isinstance(value, dict) else vars(value)
-    elif at and isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         return [_document(each, tensors, f"{at}.{i}") for i, each in enumerate(value)]
-    if contents is not None:
+    name = type(value).__name__
+    contents = {"kind": name, **_contents(value)} if name in KINDS else value
+    if isinstance(contents, dict):
         return {key: _document(each, tensors, f"{at}.{key}".lstrip(".")) for key, each in contents.items()}
-    if not at and hasattr(value, "get_params"):
+    if not at:
         raise ValueError(f"{name} has no file format; save what its adapt() returns, or use skops")
     raise ValueError(
-        f"{at or 'this object'} is {name}, which a model file cannot hold; "
-        "use numbers, texts and arrays (random_state: an integer or None)"
+        f"{at} is {name}, which a model file cannot hold; use numbers, texts and arrays (random_state: an integer or "
+        "None)"
     )
 
 
 def _contents(value: Any) -> dict[str, Any]:
-    """Parameters, what `fit` has set, and the report of an adaptation; provenance has its own place."""
-    name = type(value).__name__
-    if not hasattr(value, "get_params"):
-        return {each: getattr(value, each) for each in KINDS[name].rules}
-    if not hasattr(value, "n_features_in_"):
-        raise ValueError(f"this {name} is not fitted yet: call fit before save")
-    fitted = {each: found for each, found in sorted(vars(value).items()) if each[-1] == "_" != each[0]}
-    fitted.pop("provenance_", None)
-    reported = "report_?" in KINDS[name].rules and hasattr(value, "report_")
-    return value.get_params(deep=False) | fitted | ({"report_": value.report_} if reported else {})
+    """Parameters, what `fit` has set, and the report of an adaptation; the width and provenance have other places."""
+    kind = KINDS[type(value).__name__]
+    _, params, rules = kind.of(type(value).__name__)
+    if hasattr(value, "get_params"):
+        check_is_fitted(value)
+    fitted = sorted(each for each in vars(value) if each.endswith("_") and not each.startswith("_"))
+    reported = ["report_"] if "report_" in rules and hasattr(value, "report_") else []
+    found = {each: getattr(value, each) for each in (*params, *fitted, *reported)}
+    for each in ("provenance_", "n_features_in_"):
+        found.pop(each, None)
+    return {each: part for each, part in found.items() if part is not None or f"{each}?" not in kind.rules}
 
 
-def _array_document(values: np.ndarray, tensors: Tensors, at: str) -> dict[str, Any]:
-    """Labels stay readable in the document; numbers become a tensor."""
-    if values.dtype.kind not in "UO" and not at.endswith(("classes_", "labels_")):
-        if values.dtype.newbyteorder("=") not in DTYPES:
-            raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
-        tensors[at] = values
-        return {"$array": at}
-    items = values.tolist()
-    if values.ndim != 1 or not all(isinstance(each, ITEM) for each in items):
-        raise ValueError(f"{at} holds labels that are not texts or numbers; convert them first, e.g. y.astype(str)")
-    return {"$labels": items, "dtype": "object" if values.dtype.kind == "O" else values.dtype.newbyteorder("=").name}
+def _array_document(values: np.ndarray, tensors: Tensors, at: str) -> dict[str, Any] | None:
+    """Texts stay readable in the document; numbers become a tensor."""
+    if values.dtype.kind in "UO":
+        items = values.tolist()
+        if values.ndim != 1 or not all(isinstance(each, ITEM) for each in items):
+            raise ValueError(f"{at} holds labels that are not texts or numbers; convert them first, e.g. y.astype(str)")
+        return {"$objects" if values.dtype.kind == "O" else "$texts": items}
+    if values.dtype.newbyteorder("=") not in DTYPES:
+        raise ValueError(f"{at} is an array of type {values.dtype}, which a model file cannot hold")
+    tensors[at] = values
+    return None
 
 
 def _object(document: Any, tensors: Tensors) -> Any:
     """Inverse of `_document`; FormatError for anything it could not have written."""
     try:
-        return _built(_decoded(document, tensors), {})
+        for place, values in tensors.items():
+            *path, name = place.split(".")
+            holder = document
+            for step in path:
+                holder = holder[int(step) if isinstance(holder, list) else step]
+            if holder[name] is not None:
+                raise FormatError(f"{place} is there twice")
+            holder[name] = values
+        return _built(document, {})
     except FormatError:
         raise
     # of a hostile document; the records check what they are made of with ValueError
@@ -388,30 +371,20 @@ def _object(document: Any, tensors: Tensors) -> Any:
         raise FormatError(f"malformed entry: {str(error)[:100]}") from error
 
 
-def _decoded(value: Any, tensors: Tensors) -> Any:
-    """A document with its arrays and all that JSON cannot say; objects are still mappings."""
-    if isinstance(value, list):
-        return [_decoded(each, tensors) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if "$array" in value:
-        return tensors[value["$array"]]
-    if "$labels" in value:
-        return _labels(value["$labels"], value["dtype"])
-    if "$float" in value:
-        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["$float"]]
-    return {name: _decoded(each, tensors) for name, each in value.items()}
-
-
-def _labels(items: Any, dtype: str) -> np.ndarray:
-    """Labels of a type in an exact list: NumPy's own parser would accept structured and enormous ones."""
+def _decoded(entry: dict[str, Any]) -> Any:
+    """A mapping of the document, or what JSON has no value for."""
+    if "$float" in entry:
+        return float(entry["$float"])
+    items = entry.get("$texts", entry.get("$objects"))
+    if items is None:
+        return entry
     if not isinstance(items, list) or not all(isinstance(each, ITEM) for each in items):
-        raise FormatError("a label is neither text nor number")
-    if not dtype.startswith("str"):
-        return np.array(items, dtype=LABEL_TYPES[dtype])
+        raise ValueError("a label is neither text nor number")
+    if "$objects" in entry:
+        return np.array(items, dtype=object)
     room = 4 * max(map(len, items), default=1) * len(items)
     if room > max(LABEL_ROOM, 64 * sum(map(len, items))):
-        raise FormatError(f"{len(items)} labels of very unequal lengths take {room:,} bytes")
+        raise ValueError(f"{len(items)} labels of very unequal lengths take {room:,} bytes")
     return np.array(items, dtype=str)
 
 
@@ -427,10 +400,13 @@ def _built(document: Mapping[str, Any], sizes: Sizes) -> Any:
     missing = {each for each in kind.rules if each[-1] != "?"} - contents.keys()
     if unknown or missing:
         raise FormatError(f"{name} has no {min(missing)}" if missing else f"{name} cannot have {min(unknown)[:40]!r}")
+    sizes["2"] = 2
     values = {each: rule(contents[each], each, sizes) for each, rule in rules.items() if each in contents}
     found = cls(**{each: values.pop(each) for each in params if each in values})
     for each, value in values.items():
         setattr(found, each, value)
+    if hasattr(found, "get_params"):
+        found.n_features_in_ = sizes["D"]
     if not kind.agrees(found):
         raise FormatError(f"the parts of the {name} do not agree")
     return found
@@ -443,7 +419,7 @@ class Description(msgspec.Struct):
     """What the metadata of a file say."""
 
     format: Literal["pro2"]
-    version: Annotated[int, msgspec.Meta(ge=1)]
+    version: int
     pro2_version: str
     object: dict[str, Any]
     provenance: dict[str, Any]
@@ -460,20 +436,34 @@ def to_bytes(value: Any, provenance: Mapping[str, Any] | None = None) -> bytes:
     import pro2
 
     tensors: Tensors = {}
-    document = _document(value, tensors)
-    try:
-        _object(document, tensors)  # what cannot come back is not written
-    except FormatError as error:
-        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
-    content: dict[str, Any] = {
+    document = {
         "format": "pro2",
         "version": FORMAT_VERSION,
         "pro2_version": pro2.__version__,
-        "object": document,
+        "object": _document(value, tensors),
         "provenance": _as_json(dict(value.provenance if provenance is None else provenance)),
     }
-    content["digest"] = _digest(content, tensors)
-    return pack(tensors, {KEY: json.dumps(content, sort_keys=True, allow_nan=False)})
+    try:  # what cannot come back is not written
+        parsed = parse_json(json.dumps(document), "description")
+        _object(parsed["object"], tensors)
+        _as_json(parsed["provenance"])
+    except FormatError as error:
+        raise ValueError(f"this {type(value).__name__} cannot be saved: {error}") from error
+    return sealed(document, tensors)
+
+
+def sealed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
+    """A file with its digest: the SHA-256 of all of its bytes, with zeros in the place of the digest.
+
+    It finds accidents and edits, but is no signature.
+    """
+    text = json.dumps({**document, "digest": NO_DIGEST}, sort_keys=True)  # so that it comes first
+    message = pack(tensors, {KEY: text})
+    return message.replace(NO_DIGEST.encode(), _digest(message), 1)
+
+
+def _digest(message: bytes) -> bytes:
+    return b"sha256:" + hashlib.sha256(message).hexdigest().encode()
 
 
 def _read(path: Path) -> bytes:
@@ -504,9 +494,12 @@ def _opened(message: bytes, name: str) -> tuple[Any, Description, Tensors]:
                 f"{name} has format version {description.version}, written by pro2 {description.pro2_version[:20]}; "
                 f"this version of pro2 reads {FORMAT_VERSION}: {advice}"
             )
-        if description.digest != _digest(document, tensors):
+        digest = description.digest.encode()
+        if digest != _digest(message.replace(digest, NO_DIGEST.encode(), 1)):
             raise FormatError("its content does not match its digest")
         found = _object(description.object, tensors)
+        if not isinstance(found, FileMixin):
+            raise FormatError(f"it holds a {type(found).__name__} alone")
     except (FormatError, RecursionError) as error:
         raise _damaged(name, error) from error
     if description.provenance:
@@ -522,17 +515,6 @@ def _as_json(value: Any) -> Any:
         raise ValueError(
             f"provenance must hold JSON values (text, finite numbers, lists, mappings): {error}"
         ) from error
-
-
-def _digest(document: Mapping[str, Any], tensors: Tensors) -> str:
-    """SHA-256 over the document and every array; finds accidents and edits, but is no signature."""
-    content = {key: value for key, value in document.items() if key != "digest"}
-    state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name, values in sorted(tensors.items()):
-        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-        state.update(json.dumps([name, little.dtype.str, list(values.shape)]).encode())
-        state.update(np.ascontiguousarray(little).reshape(-1).view(np.uint8).data)
-    return "sha256:" + state.hexdigest()
 
 
 def _damaged(name: object, reason: object) -> ValueError:
@@ -563,6 +545,14 @@ def unpack(message: bytes) -> tuple[dict[str, str], Tensors]:
     return header.get("__metadata__") or {}, arrays
 
 
+def has_metadata(path: Path, key: str) -> bool:
+    """Whether a path is a safetensors file whose texts include that one; nothing else is checked."""
+    try:
+        return path.is_file() and key in read_metadata(path)
+    except FormatError:
+        return False
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """The texts alone; nothing but the header is read. FormatError for what is no safetensors file, or too large."""
     size = path.stat().st_size
@@ -580,6 +570,6 @@ def parse_json(text: str, what: str) -> Any:
     if len(text) > MAX_TEXT:
         raise FormatError(f"its {what} has {len(text):,} characters, more than the limit of {MAX_TEXT:,}")
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, object_hook=_decoded)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(f"unreadable {what}: {str(error)[:100]}") from error

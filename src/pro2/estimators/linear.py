@@ -50,33 +50,7 @@ def affine(X: Array, coef: Array, intercept: Array) -> Array:
     return affine(xp.astype(X, xp.float64), coef, intercept)
 
 
-class ReportMixin:
-    """`report_`: made when it is first asked for, or before the object is copied."""
-
-    _inputs: ReportInputs | None = None
-    _report: AdaptationReport | None = None
-
-    @property
-    def report_(self) -> AdaptationReport:
-        """What the labels say about this classifier; see `AdaptationReport`."""
-        if self._report is None:
-            if self._inputs is None:
-                raise AttributeError("report_ exists after an adaptation: this classifier was not made by adapt.")
-            self._report = self._inputs.report(self)
-        return self._report
-
-    @report_.setter
-    def report_(self, report: AdaptationReport) -> None:
-        self._report, self._inputs = report, None
-
-    def __getstate__(self) -> Any:
-        if self._inputs is not None:
-            self.report_  # noqa: B018  the report is small and plain, what it is made from is neither
-        state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_inputs"}
-
-
-class AffineMixin(ReportMixin, FileMixin, ClassifierMixin):
+class AffineMixin(FileMixin, ClassifierMixin):
     """predict, predict_proba and decision_function from `coef_`, `intercept_` and `classes_`.
 
     Two classes: coef_ (1, D), intercept_ (1,). K > 2: coef_ (K, D), intercept_ (K,). With `unit_rows_` true, rows are
@@ -132,6 +106,28 @@ class LinearClassifier(AffineMixin, BaseEstimator):
     coef_ : array (1, D) or (K, D)
     intercept_ : array (1,) or (K,)
     """
+
+    _inputs: ReportInputs | None = None
+    _report: AdaptationReport | None = None
+
+    @property
+    def report_(self) -> AdaptationReport:
+        """What the labels say about this classifier; made when it is first asked for, or before a copy is made."""
+        if self._report is None:
+            if self._inputs is None:
+                raise AttributeError("report_ exists after an adaptation: this classifier was not made by adapt.")
+            self._report = self._inputs.report(self)
+        return self._report
+
+    @report_.setter
+    def report_(self, report: AdaptationReport) -> None:
+        self._report = report
+
+    def __getstate__(self) -> Any:
+        if self._inputs is not None:
+            self.report_  # noqa: B018  the report is small and plain, what it is made from is neither
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_inputs"}
 
     @classmethod
     def from_arrays(
@@ -277,9 +273,32 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
 
     A subclass writes two methods on checked arrays: `_fit_source(X, codes, weight)`, which returns the source head as
     (coef, intercept), and `_adapt(X, codes, weight, **extra)`, which returns a `LinearClassifier`.
+
+    Attributes
+    ----------
+    source_head_ : LinearClassifier
+    adapted_ : LinearClassifier
+        Only after `fit` with `sample_domain`; `predict` then uses it instead of the source head.
     """
 
     _advice_on_new_classes = NEW_CLASS
+
+    @property
+    def _classifier(self) -> LinearClassifier:
+        return self.adapted_ if hasattr(self, "adapted_") else self.source_head_
+
+    @property
+    def coef_(self) -> Array:
+        return self._classifier.coef_
+
+    @property
+    def intercept_(self) -> Array:
+        return self._classifier.intercept_
+
+    @property
+    def report_(self) -> AdaptationReport:
+        """Of the adaptation in `fit` with `sample_domain`; see `AdaptationReport`."""
+        return self._classifier.report_
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> Self:
         """Learn from source rows; with `sample_domain`, adapt to the target rows too.
@@ -303,14 +322,11 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only {self.classes_.tolist()}: a source needs rows of at least two.")
         Xs = X if len(source) == X.shape[0] else take_rows(X, source)
-        coef, intercept = self._fit_source(Xs, asarray_like(codes, X), take_rows(weight, source))
-        self._set_head(coef, intercept)
-        if target is None:
-            return self
-        targets = asarray_like(encode_known(y[target], self.classes_, "y", self._advice_on_new_classes), X)
-        adapted = self._adapt(take_rows(X, target), targets, take_rows(weight, target))
-        self.coef_, self.intercept_ = adapted.coef_, adapted.intercept_
-        self._inputs, self._report = adapted._inputs, adapted._report
+        self.__dict__.pop("adapted_", None)
+        self._learn_source(Xs, asarray_like(codes, X), take_rows(weight, source))
+        if target is not None:
+            targets = asarray_like(encode_known(y[target], self.classes_, "y", self._advice_on_new_classes), X)
+            self.adapted_ = self._named(self._adapt(take_rows(X, target), targets, take_rows(weight, target)))
         return self
 
     def adapt(self, X_target: Any, y_target: Any, sample_weight: Any = None, **extra: Any) -> LinearClassifier:
@@ -324,11 +340,9 @@ class SourceTargetClassifier(AffineMixin, BaseEstimator):
         y = check_labels(y, X.shape[0], name)
         return asarray_like(encode_known(y, self.classes_, name, self._advice_on_new_classes), X)
 
-    def _set_head(self, coef: Array, intercept: Array) -> None:
-        """The source head as the classifier of this object."""
-        head = LinearClassifier.from_arrays(self.classes_, coef, intercept)
-        self.coef_, self.intercept_ = head.coef_, head.intercept_
-        self._inputs = self._report = None  # those of an earlier adaptation
+    def _learn_source(self, X: Array, codes: Array, weight: Array | None) -> None:
+        head = self._fit_source(X, codes, weight)
+        self.source_head_ = LinearClassifier.from_arrays(self.classes_, *head, unit=self.unit_rows_)
 
     def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
         raise NotImplementedError

@@ -114,6 +114,8 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
     source_moments_ : SourceMoments
     source_kind_ : str
         "source rows", "moments", "head" or "unlabelled rows".
+    adapted_ : LinearClassifier
+        Only after `fit(..., sample_domain=...)`.
     coef_, intercept_, classes_
         The classifier of this object: the source head, or the adapted one after `fit(..., sample_domain=...)`.
 
@@ -155,15 +157,14 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         self.label_sampling = label_sampling
         self.random_state = random_state
 
-    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> tuple[Array, Array]:
+    def _learn_source(self, X: Array, codes: Array, weight: Array | None) -> None:
         self._check_options()
-        self.unit_rows_ = self.scale == "unit"
-        X = self._units(X)
+        X = unit_rows(X) if self.scale == "unit" else X
         moments = SourceMoments.from_codes(X, codes, weight, tuple(self.classes_.tolist()))
         trained = None
         if self.solver != "krylov":  # the others need rows, which are not kept
             trained = self._named(self._new_projection().fit(X, codes, weight))
-        return self._set_source(moments, SOURCE_ROWS, trained=trained)
+        self._set_source(moments, SOURCE_ROWS, trained=trained)
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
@@ -180,10 +181,9 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
             raise ValueError(
                 f"solver={self.solver!r} needs source rows: only solver='krylov' learns from {source_kind}."
             )
-        self.unit_rows_ = self.scale == "unit"
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
-        self._set_head(*self._set_source(moments, source_kind, given_head))
+        self._set_source(moments, source_kind, given_head)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -279,9 +279,9 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
     def _set_source(
         self, moments: SourceMoments, source_kind: str, given_head: LinearClassifier | None = None,
         trained: Projection | None = None,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> None:  # fmt: skip
         """All that a model file holds; and what follows from it, so that the first `adapt` is as fast as any."""
-        for name, part in (("given_head_", given_head), ("trained_projection_", trained)):
+        for name, part in (("given_head_", given_head), ("trained_projection_", trained), ("adapted_", None)):
             self.__dict__.pop(name, None)
             if part is not None:
                 setattr(self, name, self._named(part))
@@ -290,8 +290,9 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         projection._check_options()
         projection._width()
         self._derived.clear()
+        self.unit_rows_ = self.scale == "unit"
         self.source_moments_, self.source_kind_ = moments.with_means_filled(), source_kind
-        return self.source_head_.coef_, self.source_head_.intercept_
+        self.source_head_  # noqa: B018
 
     def adapt(
         self, X_target: Any, y_target: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None,
