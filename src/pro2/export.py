@@ -14,9 +14,19 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from pro2.atomic import atomic_write
-from pro2.estimators.files import FormatError, pack, parse_json, read_metadata, unpack
+from pro2.estimators.files import (
+    FormatError,
+    has_metadata,
+    is_model_file,
+    load,
+    pack,
+    parse_json,
+    read_metadata,
+    unpack,
+)
 from pro2.extras import imported, one_line
 from pro2.linalg.arrays import to_numpy
 
@@ -29,8 +39,6 @@ _IR_VERSION = 8  # the oldest with this opset: older runtimes can read the file
 
 def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
     """Weight (K, D) and bias (K,) in float64 whose softmax is `predict_proba`; of T labels one row and logit each."""
-    from sklearn.utils.validation import check_is_fitted
-
     if hasattr(classifier, "labels_"):  # several yes-or-no labels, rather than one question with K classes
         heads = classifier.estimators_
         return np.concatenate([head.coef_ for head in heads]), np.concatenate([head.intercept_ for head in heads])
@@ -98,10 +106,7 @@ def export(
 
 def is_export(path: Path) -> bool:
     """Whether the metadata of a safetensors file say that `export` wrote it."""
-    try:
-        return path.is_file() and EXPORT_KEY in read_metadata(path)
-    except FormatError:
-        return False
+    return has_metadata(path, EXPORT_KEY)
 
 
 def describe_export(path: Path) -> dict[str, Any]:
@@ -136,8 +141,6 @@ def read_head(path: Path) -> Head:
 
     Only files of this package say which classes there are.
     """
-    from pro2.estimators.files import is_model_file, load
-
     if not path.is_file():
         raise FileNotFoundError(f"no file of a head at {path}")
     if is_model_file(path):

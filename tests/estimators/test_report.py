@@ -300,7 +300,9 @@ def test_html_is_escaped():
 
 def test_the_verdict_never_asks_for_no_rows():
     curve = fit_curve(np.array([1.0, 2.0, 4.0]), np.array([0.8, 0.57, 0.4]), np.full(3, 24.0))
-    report = AdaptationReport(24, 0.6, (0.4, 0.8), counts=[4, 20], source_accuracy=0.5, learning_curve=curve)
+    X, y = make_data()
+    report = ProjectAndProbe().fit(X[:600], y[:600]).adapt(X[600:616], y[600:616]).report_
+    report = replace(report, n_labels=24, accuracy=0.6, counts=[4, 20], source_accuracy=0.5, learning_curve=curve)
     assert 0 < 2 * curve.labels_for(1.0) < 0.5
     assert "Labelling 1 more row should" in report.verdict()
 
@@ -321,7 +323,7 @@ def test_the_curve_is_drawn(rows):
     assert report.learning_curve is not None
     assert report.plot().get_xlabel() == "labels per class"
     with pytest.raises(ValueError, match="at least four labels"):
-        AdaptationReport(3).plot()
+        replace(report, learning_curve=None).plot()
 
 
 # ---- diagnosis

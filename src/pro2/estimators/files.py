@@ -277,8 +277,8 @@ KINDS = {
     ),
     "AdaptationReport": Kind(
         "pro2.estimators.report",
-        {"confusion?": numbers("K K", types="int64"), "surprising?": numbers("M", types="int64"),
-         "label_probabilities?": numbers("M"), "label_weights?": numbers("M"),
+        {"confusion": numbers("K K", types="int64"), "surprising": numbers("M", types="int64"),
+         "label_probabilities": numbers("M"), "label_weights": numbers("M"),
          "learning_curve?": part("LearningCurve")},
     ),
     "LearningCurve": Kind(
@@ -486,7 +486,7 @@ def _opened(message: bytes, name: str) -> tuple[Any, Description, Tensors]:
         try:
             description = msgspec.convert(document, Description)
             _as_json(description.provenance)  # Python reads 1e999 as infinity
-        except ValueError as error:
+        except (ValueError, AttributeError) as error:
             raise FormatError(f"its description is not that of a model: {str(error)[:100]}") from error
         if description.version != FORMAT_VERSION:
             advice = "fit it again" if description.version < FORMAT_VERSION else "install a newer pro2"

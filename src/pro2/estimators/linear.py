@@ -185,8 +185,6 @@ class LinearClassifier(AffineMixin, BaseEstimator):
             raise ValueError(f"coverage must be a number between 0 and 1, got {coverage!r}.")
         report = self.report_
         p, w = report.label_probabilities, report.label_weights
-        if p is None or w is None:
-            raise ValueError("this classifier was saved before predict_set existed: adapt again.")
         if report.withheld and len(p) > 1:
             raise ValueError(f"predict_set cannot say how often it is right: {report.withheld}.")
         P = to_numpy(self.predict_proba(X))

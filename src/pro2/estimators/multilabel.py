@@ -73,8 +73,7 @@ def _row(name: str, report: AdaptationReport | None) -> tuple[str, ...]:
     no, yes = report.counts
     low, high = (100 * v for v in report.accuracy_interval)
     figure = "not known" if report.withheld else f"{100 * report.accuracy:.1f}% ({low:.0f} to {high:.0f})"
-    before = "" if math.isnan(report.source_accuracy) else f"{100 * report.source_accuracy:.1f}%"
-    return name, str(yes), str(no), figure, before
+    return name, str(yes), str(no), figure, f"{100 * report.source_accuracy:.1f}%"
 
 
 class MultiLabelMixin(FileMixin, ClassifierMixin):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import betaincinv
 
 from pro2.linalg.labelled import Labelled
+from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
 Head = tuple[np.ndarray, np.ndarray]  # coefficients (K, D) and intercepts (K,)
@@ -94,7 +95,7 @@ class AdaptationReport:
     reliability : list of (float, float, float)
         The same in groups of rows, the least confident first: mean confidence, accuracy, and share of the rows.
     source_accuracy : float
-        Of the source head on the same rows, weighted in the same way; NaN without a source head.
+        Of the source head on the same rows, weighted in the same way.
     agreement : float
         Share of the labelled rows for which source head and adapted classifier predict the same class.
     classes, counts, shares : lists
@@ -124,33 +125,33 @@ class AdaptationReport:
     """
 
     n_labels: int
-    accuracy: float = math.nan
-    accuracy_interval: tuple[float, float] = (0.0, 1.0)
-    withheld: str = ""
-    log_loss: float = math.nan
-    confidence: float = math.nan
-    reliability: list[tuple[float, float, float]] = field(default_factory=list)
-    source_accuracy: float = math.nan
-    agreement: float = math.nan
-    classes: list[Any] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
-    confusion: np.ndarray | None = None
-    surprising: np.ndarray | None = None
-    label_probabilities: np.ndarray | None = None
-    label_weights: np.ndarray | None = None
-    effective_features: float = math.nan
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    withheld: str
+    log_loss: float
+    confidence: float
+    reliability: list[tuple[float, float, float]]
+    source_accuracy: float
+    agreement: float
+    classes: list[Any]
+    counts: list[int]
+    shares: list[float]
+    confusion: np.ndarray
+    surprising: np.ndarray
+    label_probabilities: np.ndarray
+    label_weights: np.ndarray
+    effective_features: float
+    learning_curve: LearningCurve | None = None
     temperature: float = 1.0
     mean_shift: float = math.nan
     mean_shift_by_chance: tuple[float, float] = (0.0, math.inf)
-    learning_curve: LearningCurve | None = None
     members: list[dict[str, Any]] = field(default_factory=list)
     n_features: int | None = None
     l2: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, texts and lists only, for JSON."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return dict(_plain(asdict(self)))
 
     def verdict(self) -> str:
         """What to do, in one sentence."""
@@ -177,15 +178,13 @@ class AdaptationReport:
         if not self.withheld:
             low, high = (100 * v for v in self.accuracy_interval)
             after = f"held-out accuracy {100 * self.accuracy:.1f}% ({low:.0f} to {high:.0f})"
-            before = "" if math.isnan(self.source_accuracy) else f", source head {100 * self.source_accuracy:.1f}%"
-            lines.append(f"{after}{before}; mean confidence {100 * self.confidence:.1f}%")
+            before = f"source head {100 * self.source_accuracy:.1f}%"
+            lines.append(f"{after}, {before}; mean confidence {100 * self.confidence:.1f}%")
         return "\n".join(lines + self.differences())
 
     def differences(self) -> list[str]:
         """Where the target differs from the source, a line for each thing that is known."""
-        lines = []
-        if not math.isnan(self.agreement):
-            lines.append(f"same prediction as the source head on {100 * self.agreement:.0f}% of the labelled rows")
+        lines = [f"same prediction as the source head on {100 * self.agreement:.0f}% of the labelled rows"]
         if not math.isnan(self.mean_shift):
             low, high = self.mean_shift_by_chance
             beyond = "further from" if self.mean_shift > high else "no further from"
@@ -278,6 +277,7 @@ class ReportInputs:
         gain = (1.0 - _share(w, right)) * (1.0 - (1.0 - left_out) ** GROWTH)
         accuracy = min(_share(w, right) + gain, 1.0)
         withheld = self._withheld(by_class)
+        before, after = ((labelled.X @ coef.T + b).argmax(axis=1) for coef, b in (self.source_head, self.fit.head))
         return AdaptationReport(
             n_labels=len(y),
             accuracy=math.nan if withheld else accuracy,
@@ -295,7 +295,8 @@ class ReportInputs:
             label_weights=w,
             effective_features=self._effective_features(),
             learning_curve=self._learning_curve(1.0 - accuracy),
-            **self._against_source(w),
+            source_accuracy=_share(w, before == y),
+            agreement=float(np.mean(before == after)),
             **self._mean_shift(),
             **self.fit.facts(),
         )
@@ -330,7 +331,7 @@ class ReportInputs:
             for each in np.unique(block):
                 rows = np.flatnonzero(block == each)
                 scores[rows] = self._scores_without(rows)
-            found.append(_probabilities(scores))
+            found.append(probabilities(scores))
         return np.array(found), 1.0 / n
 
     def _scores_without(self, rows: np.ndarray) -> np.ndarray:
@@ -362,13 +363,6 @@ class ReportInputs:
         W = W / (np.abs(W).max(initial=0.0) or 1.0)  # squares of what is tiny would vanish
         share = (W * W).sum(axis=0)
         return float(share.sum() ** 2 / (share**2).sum()) if share.any() else 0.0
-
-    def _against_source(self, w: np.ndarray) -> dict[str, Any]:
-        before, after = (_answers(self.fit.labelled.X, head) for head in (self.source_head, self.fit.head))
-        return {
-            "source_accuracy": _share(w, before == self.fit.labelled.y),
-            "agreement": float(np.mean(before == after)),
-        }
 
     def _mean_shift(self) -> dict[str, Any]:
         """Classes weighted equally on both sides; by chance it is a mean of `dims` squares of normal numbers."""
@@ -437,15 +431,6 @@ def _reliability(w: np.ndarray, sure: np.ndarray, right: np.ndarray) -> list[tup
     return [(_share(w[g], sure[g]), _share(w[g], right[g]), float(w[g].sum())) for g in groups]
 
 
-def _probabilities(scores: np.ndarray) -> np.ndarray:
-    P = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
-
-
-def _answers(X: np.ndarray, head: Head) -> np.ndarray:
-    return np.asarray((X @ head[0].T + head[1]).argmax(axis=1))
-
-
 def _class_weighted(y: np.ndarray, c: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Weights of sum one under which the classes that have labels are as common as `shares` says."""
     total = np.bincount(y, weights=c, minlength=len(shares))
@@ -461,8 +446,6 @@ def _share(w: np.ndarray, right: np.ndarray) -> float:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, LearningCurve):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list | tuple):

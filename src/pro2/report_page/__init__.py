@@ -61,9 +61,9 @@ def write_report_page(
         rows["uncertain"] = _describe_rows(adapted, pool.take(at), images)
     if labelled is not None:
         table, y = labelled
-        at = np.asarray([] if report.surprising is None else report.surprising, dtype=np.intp)[:SHOWN_ROWS]
+        at = report.surprising[:SHOWN_ROWS]
         # equal rows with equal labels count once in the report
-        if len(y) < report.n_labels or max(at, default=0) >= len(y):
+        if len(y) < report.n_labels or at.max() >= len(y):
             raise ValueError(
                 f"the classifier was adapted with {report.n_labels} labels, and {len(y)} were given; give the labels "
                 "that it was adapted with, or none"
@@ -82,7 +82,6 @@ def write_report_page(
     loader = jinja2.PackageLoader("pro2.report_page", ".")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["percent"] = _percent
-    environment.tests["known"] = lambda number: number is not None and not math.isnan(number)
     page = environment.get_template("page.html").render(
         r=report, **rows, model=model, date=date.today().isoformat(),
         target=provenance.get("target", {}).get("file", ""), source=provenance.get("source", {}).get("file", ""),
@@ -142,9 +141,9 @@ def _classes(report: Any, predicted: dict[str, int]) -> dict[str, Any]:
         "labels": report.counts,
         "assumed share": [_percent(share, 1) for share in report.shares],
     }
-    if report.confusion is not None and not report.withheld:
-        C = np.asarray(report.confusion, dtype=float)
-        accuracy = np.divide(C.diagonal(), C.sum(axis=1), out=accuracy, where=C.sum(axis=1) > 0)
+    if not report.withheld:
+        rows = report.confusion.sum(axis=1)
+        np.divide(report.confusion.diagonal(), rows, out=accuracy, where=rows > 0)
         columns["held-out accuracy"] = [_percent(share) for share in accuracy]
     if predicted:
         columns["predicted in the pool"] = [predicted.get(name, 0) for name in columns["class"]]
@@ -152,11 +151,9 @@ def _classes(report: Any, predicted: dict[str, int]) -> dict[str, Any]:
     return {"head": list(columns), "rows": [[column[k] for column in columns.values()] for k in shown]}
 
 
-def _confusion(report: Any) -> dict[str, Any] | None:
+def _confusion(report: Any) -> dict[str, Any]:
     """The matrix of few classes; of many the pairs confused more than once, and how many rows the others are."""
-    if report.confusion is None:
-        return None
-    C, names = np.asarray(report.confusion), [str(name) for name in report.classes]
+    C, names = report.confusion, [str(name) for name in report.classes]
     if len(names) <= SMALL_CONFUSION:
         head = ["label \\ held-out prediction", *names]
         return {"head": head, "rows": [(name, *row) for name, row in zip(names, C.tolist())]}
