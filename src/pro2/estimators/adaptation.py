@@ -21,7 +21,7 @@ from pro2.estimators.unlabeled import SmoothedRows
 from pro2.linalg.arrays import to_numpy
 from pro2.linalg.closed_form import Average, average, temperature
 from pro2.linalg.labelled import ClassShares, Labelled, class_shares, drawn_by_class
-from pro2.linalg.logistic import probabilities
+from pro2.linalg.logistic import both_scores, probabilities
 from pro2.linalg.prior import SourcePrior
 
 LARGE = 2e10  # multiplications from which on more than one BLAS thread pays: a third of a second
@@ -166,7 +166,8 @@ class ProbeFit:
         val = None if val is None else (projection._features(val[0]), val[1])
         fit, scores = select(Z, labelled.y, d_grid, l2_grid, n_classes, labelled.c, None, val)
         i, j = best_candidate(scores)
-        head = _both_classes(*map(to_numpy, projection.to_input_space(fit.coef[i, j, ...], fit.intercept[i, j, ...])))
+        coef, intercept = map(to_numpy, projection.to_input_space(fit.coef[i, j], fit.intercept[i, j]))
+        head = (coef, intercept) if coef.ndim > 1 else (both_scores(coef, 0), both_scores(intercept, 0))
         return cls(projection, d_grid[i], l2_grid[j], n_classes, label_sampling, labelled, head)
 
     def without(self, rows: np.ndarray) -> tuple[ProbeFit, np.ndarray]:
@@ -188,11 +189,3 @@ class ProbeFit:
 
     def facts(self) -> dict[str, Any]:
         return {"n_features": self.n_features, "l2": self.l2}
-
-
-def _both_classes(coef: np.ndarray, intercept: np.ndarray) -> Head:
-    """One logit of two classes as two centred ones; more as they are."""
-    coef, intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
-    if len(coef) > 1:
-        return coef, intercept
-    return np.concatenate([-0.5 * coef, 0.5 * coef]), np.concatenate([-0.5 * intercept, 0.5 * intercept])

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from pro2.linalg.arrays import Array, asarray_like, encode, is_missing, to_numpy
+from pro2.linalg.arrays import Array, asarray_like, encode, is_missing, to_numpy, unique_labels
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
@@ -179,11 +179,7 @@ def check_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     if y.dtype.kind == "S":
         raise TypeError("y holds bytes: decode them to text.")
-    try:
-        classes, codes = np.unique(y, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
+    classes, codes = unique_labels(y)
     fractions = y.dtype.kind in "fc" and bool(np.any(y != np.round(y)))  # scikit-learn refuses them by their name
     if not fractions and len(classes) > max(20, len(y) // 2):
         raise ValueError(
@@ -192,7 +188,7 @@ def check_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         )
     with naming("y"):
         check_classification_targets(y)
-    return classes, codes.reshape(-1)
+    return classes, codes
 
 
 def encode_known(y: np.ndarray, classes: np.ndarray, name: str, advice: str = NEW_CLASS) -> np.ndarray:
@@ -245,12 +241,27 @@ def check_weight(sample_weight: Any, like: Array, name: str = "sample_weight") -
     return xp.asarray(w, dtype=xp.float64, device=device(like))
 
 
-def weighted_rows(X: Array, y: np.ndarray, weight: Array | None) -> tuple[Array, np.ndarray, Array | None]:
-    """Rows of positive weight, with their labels and weights: the others are absent, and so are their classes."""
+def source_rows(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, like: Array | None
+) -> tuple[Array, np.ndarray, Array | None]:
+    """Checked rows of positive weight, where earlier ones are: the others are absent, and so are their classes."""
+    X = check_X(estimator, X, reset=like is None)
+    X = X if like is None else asarray_like(X, like)
+    y, weight = check_labels(y, X.shape[0]), check_weight(sample_weight, X)
     if weight is None or bool(array_namespace(weight).all(weight > 0)):
         return X, y, weight
     there = np.flatnonzero(to_numpy(weight) > 0)
     return take_rows(X, there), y[there], take_rows(weight, there)
+
+
+def validation_rows(estimator: Any, X_val: Any, y_val: Any, like: Array) -> tuple[Array, np.ndarray] | None:
+    """Checked held-out rows where `like` is, and the codes of their labels; None where there are none."""
+    if (X_val is None) != (y_val is None):
+        raise ValueError("X_val and y_val go together: give both or neither.")
+    if X_val is None:
+        return None
+    X_val = asarray_like(check_X(estimator, X_val, reset=False, name="X_val"), like)
+    return X_val, encode_known(check_labels(y_val, X_val.shape[0], "y_val"), estimator.classes_, "y_val")
 
 
 def take_rows(X: Array | None, rows: np.ndarray) -> Any:

@@ -40,6 +40,7 @@ ITEM = (str, bool, int, float)
 
 Tensors = dict[str, np.ndarray]
 Sizes = dict[str, int]  # the length of each axis by its name: "D" features, "K" classes, "T" labels or targets
+SourceKind = Literal["source rows", "moments", "head", "unlabelled rows"]  # what a `ProjectAndProbe` can start from
 Rule = Callable[[Any, str, Sizes], Any]  # an attribute as its object has it; FormatError if a file cannot hold it
 
 
@@ -221,7 +222,6 @@ class Kind(NamedTuple):
         return cls, list(hints), rules | {each: plain(hint) for each, hint in hints.items() if each not in rules}
 
 
-SOURCE_KINDS = ("source rows", "moments", "head", "unlabelled rows")  # what a `ProjectAndProbe` can start from
 NAMES = {"feature_names_in_?": labels("D")}
 CLASSES = {**NAMES, "classes_": labels("K", fewest=2)}
 HEAD = {**CLASSES, "coef_": numbers("rows D"), "intercept_": numbers("rows")}
@@ -247,7 +247,7 @@ KINDS = {
     "ProjectAndProbe": Kind(
         "pro2.estimators",
         {**CLASSES, **UNIT, "source_moments_": part("SourceMoments", "K D"),
-         "source_kind_": plain(Literal[SOURCE_KINDS]), "given_head_?": part("LinearClassifier", "K D"),
+         "source_kind_": plain(SourceKind), "given_head_?": part("LinearClassifier", "K D"),
          "trained_projection_?": part("Projection", "K D"), "adapted_?": part("LinearClassifier", "K D")},
         lambda model: (model.source_kind_ == "head") == hasattr(model, "given_head_"),
     ),

@@ -26,7 +26,7 @@ from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Head, ReportInputs
 from pro2.linalg.arrays import Array, asarray_like, to_numpy
 from pro2.linalg.labelled import row_hashes
-from pro2.linalg.logistic import probabilities
+from pro2.linalg.logistic import both_scores, probabilities
 
 Part = TypeVar("Part", bound=Any)
 
@@ -75,12 +75,7 @@ class AffineMixin(FileMixin, ClassifierMixin):
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (n, K)."""
-        check_fitted(self, "coef_")
-        return self._proba(check_X(self, X, reset=False))
-
-    def _proba(self, X: Array) -> Array:
-        """The same for rows that are checked."""
-        f = self._logits(X)
+        f = self.decision_function(X)
         return probabilities(f[:, None] if f.ndim == 1 else f)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -131,41 +126,32 @@ class LinearClassifier(AffineMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(
-        cls, classes: np.ndarray, coef: Array, intercept: Array, *, unit: bool = False,
+        cls, classes: np.ndarray, coef: Array, intercept: Array, *, like: Array | None = None, unit: bool = False,
         inputs: ReportInputs | None = None,
     ) -> LinearClassifier:  # fmt: skip
-        """Wrap a head: coef (D,) or (1, D) with a scalar intercept for two classes, (K, D) and (K,) for more.
+        """Wrap a head: a row of coefficients and an intercept for each class, or of two classes for their one logit.
 
-        `inputs` is what the report of an adaptation is made from.
+        It is put where the array `like` is. `inputs` is what the report of an adaptation is made from.
         """
         self = cls()
         self._inputs = inputs
         xp = array_namespace(coef)
+        coef = coef[None, :] if coef.ndim == 1 else coef
+        intercept = xp.reshape(xp.asarray(intercept, dtype=coef.dtype, device=device(coef)), (-1,))
+        if len(classes) == coef.shape[0] == 2:
+            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
         self.classes_ = np.asarray(classes)
-        self.coef_ = coef[None, :] if coef.ndim == 1 else coef
-        self.intercept_ = xp.reshape(xp.asarray(intercept, dtype=coef.dtype, device=device(coef)), (-1,))
+        self.coef_, self.intercept_ = (asarray_like(part, coef if like is None else like) for part in (coef, intercept))
         self.unit_rows_ = unit
         self.n_features_in_ = int(self.coef_.shape[1])
         return self
-
-    @classmethod
-    def from_scores(
-        cls, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray, *, like: Array, unit: bool = False,
-        inputs: ReportInputs | None = None,
-    ) -> LinearClassifier:  # fmt: skip
-        """From one score for each class, (K, D) and (K,), also for two classes; arrays are where `like` is."""
-        if len(classes) == 2:
-            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
-        return cls.from_arrays(
-            classes, asarray_like(coef, like), asarray_like(intercept, like), unit=unit, inputs=inputs
-        )
 
     def scores_head(self) -> Head:
         """One score for each class, (K, D) and (K,), also for two classes, in NumPy."""
         coef, intercept = to_numpy(self.coef_), to_numpy(self.intercept_)
         if len(coef) > 1:
             return coef, intercept
-        return np.concatenate([-0.5 * coef, 0.5 * coef]), np.concatenate([-0.5 * intercept, 0.5 * intercept])
+        return both_scores(coef[0], 0), both_scores(intercept[0], 0)
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Sets of classes, (n, K) of bool in the order of `classes_`, that hold the true class as often as asked.
@@ -259,7 +245,7 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         if self._inputs is None:
             raise AttributeError("without() needs the labels of an adaptation: files and copies do not carry them.")
         coef, intercept = self._inputs.without(rows)
-        return self._named(self.from_scores(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_))
+        return self._named(self.from_arrays(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_))
 
     def fit(self, X: Any = None, y: Any = None) -> LinearClassifier:
         """Not to be fitted: it is made by `adapt`."""

@@ -208,7 +208,7 @@ class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
             heads = self._derived["heads"] = []
             for t in range(len(self.labels_)):
                 coef, intercept = self.label_priors(t)[0].source_head(self._class_shares(t))
-                heads.append(LinearClassifier.from_scores(YES_NO, coef, intercept, like=coef))
+                heads.append(LinearClassifier.from_arrays(YES_NO, coef, intercept, like=coef))
         return tuple(self._derived["heads"])
 
     def adapt(self, X_target: Any, y_target: Any) -> MultiLabelClassifier:
@@ -238,7 +238,7 @@ class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
         priors = self.label_priors(t)
         fit = AveragedFit.of(priors, self._class_shares(t), self.label_sampling, labelled)
         inputs = ReportInputs(fit, priors[0], self.estimators_[t].scores_head(), self.label_sampling)
-        return LinearClassifier.from_scores(YES_NO, *fit.head, like=X, inputs=inputs)
+        return LinearClassifier.from_arrays(YES_NO, *fit.head, like=X, inputs=inputs)
 
     def _class_shares(self, t: int) -> np.ndarray:
         return np.array([1.0 - self.shares_[t], self.shares_[t]])
@@ -250,13 +250,13 @@ class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
         # they would have d d' / 4, and rows that lack the label lie within them
         weight = self.known_[t] * self.source_moments_.total_weight * self._class_shares(t)
         between = float(self.known_[t] * self.shares_[t] * (1.0 - self.shares_[t]))
-        priors = []
+        family, priors = check_family(self.priors), []
         for scale, values, vectors in self._shared():
             mean = self.means_[t] / scale
             step = mean[1] - mean[0]
             row = math.sqrt(0.25 - between) * step[None]
-            second_moments = LowRankCovariance(row, self._family.ridge, values, vectors)
-            priors.append(SourcePrior.of(scale, mean, second_moments, self._family, weight))
+            second_moments = LowRankCovariance(row, family.ridge, values, vectors)
+            priors.append(SourcePrior.of(scale, mean, second_moments, family, weight))
         return tuple(priors)
 
     def _shared(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 
-from pro2.estimators.base import LARGEST, check_classes, check_labels, check_weight, check_X
+from pro2.estimators.base import LARGEST, check_classes, check_labels, check_weight, check_X, validation_rows
 from pro2.estimators.linear import AffineMixin
-from pro2.linalg.arrays import Array, asarray_like, encode, to_numpy
+from pro2.linalg.arrays import Array, asarray_like, to_numpy
 from pro2.linalg.labelled import Labelled
 from pro2.linalg.logistic import LogisticFit, fit_path, loo_loss, loo_path
 
@@ -61,7 +61,7 @@ class Probe(AffineMixin, BaseEstimator):
             hint = "label a row of another class, or use ProjectAndProbe.adapt, which knows them from the source"
             raise ValueError(f"y has one class only {self.classes_.tolist()}: {hint}.")
         rows = to_numpy(X)
-        weight, val = self._weights(y, rows, sample_weight), self._validation(X_val, y_val)
+        weight, val = self._weights(y, rows, sample_weight), validation_rows(self, X_val, y_val, rows)
         d_grid, l2_grid = feature_grid(self.n_features, X.shape[1]), penalty_grid(self.l2, rows, weight)
         prior = self._prior_mean(prior_mean)
         merged = Labelled.of(rows, codes, weight)
@@ -100,15 +100,6 @@ class Probe(AffineMixin, BaseEstimator):
         # by weight, not by number of rows: a weight is a repetition here, too
         total = np.bincount(codes := np.searchsorted(self.classes_, y), rows)
         return check_weight(rows / np.where(total > 0, total, 1.0)[codes], X)
-
-    def _validation(self, X_val: Any, y_val: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val go together: give both or neither.")
-        if X_val is None:
-            return None
-        X_val = to_numpy(check_X(self, X_val, reset=False, name="X_val"))
-        y_val = check_labels(y_val, X_val.shape[0], "y_val")
-        return X_val, encode(y_val, self.classes_.tolist())[1]
 
 
 def select(

@@ -19,25 +19,17 @@ from pro2.estimators.base import (
     check_X,
     encode_known,
     forget_names,
+    source_rows,
     table_rows,
     take_rows,
-    weighted_rows,
+    validation_rows,
 )
+from pro2.estimators.files import SourceKind
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
 from pro2.estimators.report import Fit, ReportInputs
-from pro2.estimators.starts import (
-    HEAD,
-    MOMENTS,
-    NEW_CLASSES,
-    SOURCE_ROWS,
-    UNLABELED,
-    OtherStarts,
-    prior_of_head,
-    prior_without_head,
-    with_new_classes,
-)
+from pro2.estimators.starts import NEW_CLASSES, OtherStarts, prior_of_head, prior_without_head, with_new_classes
 from pro2.estimators.unlabeled import graph_rows, smoothed_head
 from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy
 from pro2.linalg.labelled import SAMPLING, Labelled, row_hashes
@@ -52,12 +44,6 @@ ONE_UNIT, DIFFERENT_UNITS = 0.4, 0.1
 
 class DerivedMixin:
     """Of models: what follows from parameters and moments is made when it is first needed, and is in no file."""
-
-    priors: PriorFamily | None
-
-    @property
-    def _family(self) -> PriorFamily:
-        return PriorFamily() if self.priors is None else self.priors
 
     @property
     def _derived(self) -> dict[str, Any]:
@@ -136,17 +122,10 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
     _advice_on_new_classes = f"accept them with new_classes='allow', {NEW_CLASS}"
 
     def __init__(
-        self,
-        n_components: int | None = None,
-        solver: str = "krylov",
-        ridge: float = DEFAULT_RIDGE,
-        scale: str | None = "auto",
-        l2: float | str = "auto",
-        n_features: int | str = "auto",
-        priors: PriorFamily | None = None,
-        label_sampling: str = "auto",
-        random_state: Any = None,
-    ):
+        self, n_components: int | None = None, solver: str = "krylov", ridge: float = DEFAULT_RIDGE,
+        scale: str | None = "auto", l2: float | str = "auto", n_features: int | str = "auto",
+        priors: PriorFamily | None = None, label_sampling: str = "auto", random_state: Any = None,
+    ):  # fmt: skip
         self.n_components = n_components
         self.solver = solver
         self.ridge = ridge
@@ -164,7 +143,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         trained = None
         if self.solver != "krylov":  # the others need rows, which are not kept
             trained = self._named(self._new_projection().fit(X, codes, weight))
-        self._set_source(moments, SOURCE_ROWS, trained=trained)
+        self._set_source(moments, "source rows", trained=trained)
 
     def fit_moments(self, moments: SourceMoments) -> Self:
         """Learn from moments alone: of a source larger than memory, or of several sites. Only for solver="krylov"."""
@@ -173,9 +152,9 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         if len(moments.classes) < 2:
             raise ValueError(f"moments have one class only {list(moments.classes)}: a source needs at least two.")
         forget_names(self)
-        return self._learn(moments, MOMENTS)
+        return self._learn(moments, "moments")
 
-    def _learn(self, moments: SourceMoments, source_kind: str, given_head: LinearClassifier | None = None) -> Self:
+    def _learn(self, moments: SourceMoments, source_kind: SourceKind, head: LinearClassifier | None = None) -> Self:
         self._check_options()
         if self.solver != "krylov":
             raise ValueError(
@@ -183,7 +162,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
             )
         self.n_features_in_ = moments.width
         self.classes_ = np.asarray(moments.classes)
-        self._set_source(moments, source_kind, given_head)
+        self._set_source(moments, source_kind, head)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -192,14 +171,12 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         `classes`, if given, are all that may come: a label that is not among them is refused.
         """
         first = not hasattr(self, "source_moments_")
-        if getattr(self, "source_kind_", SOURCE_ROWS) in (HEAD, UNLABELED):
+        if getattr(self, "source_kind_", "source rows") in ("head", "unlabelled rows"):
             raise ValueError(
                 f"partial_fit adds to labelled source rows, but this model was made from {self.source_kind_!r}: "
                 "fit a new one."
             )
-        X = check_X(self, X, reset=first)
-        X = X if first else asarray_like(X, self.source_moments_.mean)
-        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(sample_weight, X))
+        X, y, weight = source_rows(self, X, y, sample_weight, None if first else self.source_moments_.mean)
         unknown = [] if classes is None else sorted(set(y.tolist()) - set(np.ravel(classes).tolist()), key=str)
         if unknown:
             raise ValueError(f"y has classes {unknown[:5]} that are not in `classes`.")
@@ -207,7 +184,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         moments = SourceMoments.from_arrays(X, y, weight)
         moments = moments if first else self.source_moments_ + moments
         if len(moments.classes) > 1:
-            return self._learn(moments, SOURCE_ROWS)
+            return self._learn(moments, "source rows")
         self.source_moments_: SourceMoments = moments  # a first batch of one class: wait for the others
         return self
 
@@ -231,10 +208,10 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
             moments, priors = self.source_moments_, []
             for scale in prior_scales(moments, self.scale):
                 with blas_threads_for(len(moments.scatter) ** 2 * moments.width):
-                    prior = SourcePrior.from_moments(moments, scale, self._family)
-                if self.source_kind_ == HEAD:
+                    prior = SourcePrior.from_moments(moments, scale, check_family(self.priors))
+                if self.source_kind_ == "head":
                     prior = prior_of_head(prior, self.given_head_, moments)
-                priors.append(prior_without_head(prior) if self.source_kind_ == UNLABELED else prior)
+                priors.append(prior_without_head(prior) if self.source_kind_ == "unlabelled rows" else prior)
             self._derived["priors"] = tuple(priors)
         return self._derived["priors"]
 
@@ -247,7 +224,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         if "head" not in self._derived:
             coef, intercept = self.priors_[0].source_head(self.source_moments_.class_shares())
             like = self.source_moments_.mean
-            head = LinearClassifier.from_scores(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
+            head = LinearClassifier.from_arrays(self.classes_, coef, intercept, like=like, unit=self.unit_rows_)
             self._derived["head"] = self._named(head)
         return self._derived["head"]
 
@@ -277,7 +254,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         check_family(self.priors)
 
     def _set_source(
-        self, moments: SourceMoments, source_kind: str, given_head: LinearClassifier | None = None,
+        self, moments: SourceMoments, source_kind: SourceKind, given_head: LinearClassifier | None = None,
         trained: Projection | None = None,
     ) -> None:  # fmt: skip
         """All that a model file holds; and what follows from it, so that the first `adapt` is as fast as any."""
@@ -339,7 +316,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         model: ProjectAndProbe = with_new_classes(self, y) if new_classes == "allow" else self
         codes = asarray_like(encode_known(y, model.classes_, "y_target", self._advice_on_new_classes), X)
         shares = None if class_shares is None else _checked_shares(class_shares, model.classes_)
-        return self._named(model._adapt(X, codes, weight, model._validation(X_val, y_val), U, shares))
+        return self._named(model._adapt(X, codes, weight, validation_rows(model, X_val, y_val, X), U, shares))
 
     def adapt_unlabeled(self, X_unlabeled: Any) -> LinearClassifier:
         """The source head for a target without any label: its scores are smoothed over a graph of nearest neighbours.
@@ -351,7 +328,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
         coef, intercept = smoothed_head(self.priors_[0], self.source_head_.scores_head(), to_numpy(U))
         return self._named(
-            LinearClassifier.from_scores(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_)
+            LinearClassifier.from_arrays(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_)
         )
 
     def _is_averaged(self) -> bool:
@@ -359,7 +336,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         return isinstance(self.l2, str) and isinstance(self.n_features, str) and self.l2 == self.n_features == "auto"
 
     def _adapt(
-        self, X: Array, codes: Array, weight: Array | None, val: tuple[Array, Array] | None = None,
+        self, X: Array, codes: Array, weight: Array | None, val: tuple[Array, np.ndarray] | None = None,
         U: Array | None = None, shares: np.ndarray | None = None,
     ) -> LinearClassifier:  # fmt: skip
         """With checked labelled rows X, validation rows, unlabelled rows U and class shares."""
@@ -376,14 +353,14 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
             deviation = to_numpy(input_scale(variance, "standard")) + np.zeros(self.n_features_in_)
             adapted.remember(labelled.X, fit.left_out_scores(), deviation)
             if U is not None:
-                adapted.transductive_proba_ = to_numpy(adapted._proba(U)).copy()
+                adapted.transductive_proba_ = to_numpy(adapted.predict_proba(U)).copy()
                 adapted.transductive_proba_[graph_rows(len(U))] = fit.unlabeled_probabilities()
             return adapted
         if U is not None:
             raise ValueError("X_unlabeled needs l2='auto', n_features='auto' and no X_val: only averaged Pro2 uses it.")
         n_features = "auto" if self.n_features == "loo" else self.n_features
         l2 = "auto" if self.l2 == "loo" else self.l2
-        K = len(self.classes_)
+        K, val = len(self.classes_), None if val is None else (self._units(val[0]), val[1])
         probe = ProbeFit.of(self.projection_, n_features, l2, K, self.label_sampling, labelled, val)
         adapted = self._adapted(probe, None)
         adapted.known_hashes_ = hashes
@@ -392,7 +369,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
 
     def _adapted(self, fit: Fit, prior: SourcePrior | None) -> LinearClassifier:
         inputs = ReportInputs(fit, prior, self.source_head_.scores_head(), self.label_sampling)
-        return LinearClassifier.from_scores(
+        return LinearClassifier.from_arrays(
             self.classes_, *fit.head, like=self.coef_, unit=self.unit_rows_, inputs=inputs
         )
 
@@ -401,14 +378,6 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
 
     def _target_rows(self, X: Any, name: str) -> Array:
         return asarray_like(check_X(self, X, reset=False, name=name), self.coef_)
-
-    def _validation(self, X_val: Any, y_val: Any) -> tuple[Array, Array] | None:
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val go together: give both or neither.")
-        if X_val is None:
-            return None
-        X_val = self._target_rows(X_val, "X_val")
-        return self._units(X_val), self._encode_target(y_val, X_val, "y_val")
 
 
 def _labeled_rows(X: Array, y: Any, weight: Array | None) -> tuple[Array, Any, Array | None, Array | None]:

@@ -13,12 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from pro2.estimators.base import (
     check_classes,
     check_fitted,
-    check_labels,
-    check_weight,
     check_X,
     forget_names,
     random_generator,
-    weighted_rows,
+    source_rows,
 )
 from pro2.estimators.files import FileMixin
 from pro2.estimators.linear import unit_rows
@@ -135,9 +133,7 @@ class Projection(FileMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _rows(self, X: Any, y: Any, weight: Any, *, first: bool) -> tuple[Array, np.ndarray, Array | None]:
         """Checked rows of positive weight, where earlier ones are if these are not the first."""
         self._check_options()
-        X = check_X(self, X, reset=first)
-        X = X if first else asarray_like(X, self.moments_.mean)
-        X, y, weight = weighted_rows(X, check_labels(y, X.shape[0]), check_weight(weight, X))
+        X, y, weight = source_rows(self, X, y, weight, None if first else self.moments_.mean)
         return unit_rows(X) if self.scale == "unit" else X, y, weight
 
     def _check_options(self) -> None:

@@ -12,14 +12,12 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
 from pro2.estimators.base import LARGEST, check_X, naming
-from pro2.estimators.files import SOURCE_KINDS, check_distinct
+from pro2.estimators.files import check_distinct
 from pro2.estimators.linear import LinearClassifier, affine, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.linalg.arrays import Array, to_numpy
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
-
-SOURCE_ROWS, MOMENTS, HEAD, UNLABELED = SOURCE_KINDS
 
 
 class OtherStarts:
@@ -62,7 +60,7 @@ class OtherStarts:
         P, K = probabilities(logits), len(head.classes_)
         found = SourceMoments.from_arrays(X, xp.argmax(P, axis=1), classes=range(K)).with_means_filled()
         weight = (xp.sum(P, axis=0) + 1.0) * (len(X) / (len(X) + K))
-        return model._learn(replace(found, classes=tuple(head.classes_.tolist()), weight=weight), HEAD, head)
+        return model._learn(replace(found, classes=tuple(head.classes_.tolist()), weight=weight), "head", head)
 
     @classmethod
     def from_unlabeled(cls, X: Any, classes: Sequence[Any], **params: Any) -> Self:
@@ -77,7 +75,7 @@ class OtherStarts:
         whole, K = SourceMoments.from_arrays(X, np.zeros(len(X), dtype=int)), len(names)
         concat = array_namespace(X).concat
         means = concat([whole.weight / K] * K), concat([whole.mean] * K)
-        return model._learn(SourceMoments(tuple(names.tolist()), *means, whole.scatter), UNLABELED)
+        return model._learn(SourceMoments(tuple(names.tolist()), *means, whole.scatter), "unlabelled rows")
 
 
 def _rows(model: Any, X: Any) -> Array:
@@ -112,7 +110,7 @@ def _checked_head(coef: Any, intercept: Any, classes: Sequence[Any], X: Array, *
     b = np.broadcast_to(b, (len(W),))
     if len(W) < K:
         W, b = np.concatenate([0.0 * W, W]), np.append(0.0, b)
-    return LinearClassifier.from_scores(names, W[order], b[order], like=X, unit=unit)
+    return LinearClassifier.from_arrays(names, W[order], b[order], like=X, unit=unit)
 
 
 def prior_of_head(prior: SourcePrior, head: LinearClassifier, moments: SourceMoments) -> SourcePrior:
@@ -167,7 +165,7 @@ def with_new_classes(model: Any, y: np.ndarray) -> Any:
     own, offset = head.scores_head()
     coef, intercept = np.zeros((len(classes), own.shape[1])), np.full(len(classes), -np.inf)
     coef[places], intercept[places] = own, offset
-    wider._derived["head"] = LinearClassifier.from_scores(
+    wider._derived["head"] = LinearClassifier.from_arrays(
         classes, coef, intercept, like=head.coef_, unit=head.unit_rows_
     )
     vars(wider).pop("given_head_", None)

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 from pro2.active import suggest_labels
 from pro2.estimators.linear import LinearClassifier, unit_rows
 from pro2.estimators.project_and_probe import ProjectAndProbe
-from pro2.estimators.starts import UNLABELED
 from pro2.label.pool import Pool
 from pro2.linalg.labelled import class_shares
 from pro2.linalg.logistic import probabilities
@@ -87,7 +86,7 @@ class Start:
         principal axes.
         """
         out = np.zeros((len(pool), 2))
-        if self.model.source_kind_ == UNLABELED:
+        if self.model.source_kind_ == "unlabelled rows":
             rows = np.unique(np.linspace(0, len(pool) - 1, _UNLABELED).astype(int))
             transform = PCA(min(2, len(rows), pool.table.width), random_state=0).fit(pool.take(rows)).transform
         else:

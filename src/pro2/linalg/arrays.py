@@ -35,13 +35,9 @@ def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, .
     labels = np.asarray(y if is_numpy_array(y) or isinstance(y, list) else to_numpy(y))
     if is_missing(labels).any():
         raise ValueError("y has missing labels (NaN or None): give the rows that have a label.")
-    try:
-        found, codes = np.unique(labels, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
+    found, codes = unique_labels(labels)
     if classes is None:
-        return tuple(found.tolist()), codes.reshape(-1)
+        return tuple(found.tolist()), codes
     place = {label: i for i, label in enumerate(classes)}
     unknown = [label for label in found.tolist() if label not in place]
     if unknown:
@@ -49,7 +45,17 @@ def encode(y: Array, classes: Sequence[Any] | None = None) -> tuple[tuple[Any, .
     if len(place) < len(classes):
         raise ValueError(f"classes has {len(classes)} entries, but only {len(place)} different ones.")
     lookup = np.array([place[label] for label in found.tolist()], dtype=np.int64)
-    return tuple(np.asarray(list(classes)).tolist()), lookup[codes.reshape(-1)]
+    return tuple(np.asarray(list(classes)).tolist()), lookup[codes]
+
+
+def unique_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted different labels, and all labels as their codes."""
+    try:
+        found, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise TypeError(f"y mixes labels of types {kinds}: convert them to one, for instance to text.") from None
+    return found, codes.reshape(-1)
 
 
 def is_missing(labels: np.ndarray) -> np.ndarray:

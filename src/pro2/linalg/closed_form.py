@@ -21,7 +21,7 @@ Dempster et al. (2024).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,7 +295,7 @@ class Average:
         """
         coef: np.ndarray | float = 0.0
         intercept: np.ndarray | float = 0.0
-        for group, weights in self._by_group():
+        for group, weights in zip(self.groups, self._weights_by_group()):
             if smoothing is None or group.smoothing == smoothing:
                 V, b = group.head(weights, log_shares(self.counts), with_labels(self.counts))
                 coef, intercept = coef + V, intercept + b
@@ -340,9 +340,6 @@ class Average:
             self.weights[..., end - r * s : end].reshape(*self.weights.shape[:-1], r, s)
             for end, (r, s) in zip(ends, shapes)
         ]
-
-    def _by_group(self) -> Iterator[tuple[Group, np.ndarray]]:
-        return zip(self.groups, self._weights_by_group())
 
 
 def average(

@@ -60,6 +60,11 @@ def probabilities(F: Array) -> Array:
     return e / xp.sum(e, axis=-1, keepdims=True)
 
 
+def both_scores(f: np.ndarray, axis: int) -> np.ndarray:
+    """The one logit of two classes as their two centred scores, along a new axis."""
+    return np.stack([-0.5 * f, 0.5 * f], axis=axis)
+
+
 def one_hot(y: Array, n_classes: int, like: Array) -> Array:
     """Targets (..., K) of integer codes y (...), in the type of `like`."""
     xp = array_namespace(like)
@@ -135,7 +140,7 @@ def loo_path(
 
 def row_loss(scores: np.ndarray, y: np.ndarray, n_classes: int = 2) -> np.ndarray:
     """Log-loss (..., n_d, n_l2, M) of each row from the leave-one-out scores of `loo_path`."""
-    scores = np.stack([-0.5 * scores, 0.5 * scores], axis=-1) if n_classes == 2 else scores
+    scores = both_scores(scores, -1) if n_classes == 2 else scores
     return -log_likelihood(scores, one_hot(y, n_classes, scores)[..., None, None, :, :])
 
 
@@ -170,7 +175,7 @@ class _Problem:
         self.mean = self.c[:, None, :] @ self.Z
         self.A = self.Z - self.mean
         W0 = np.zeros(D if n_classes == 2 else (n_classes, D)) if prior_mean is None else np.asarray(prior_mean)
-        W0 = np.stack([-0.5 * W0, 0.5 * W0], axis=-2).astype(np.float64) if n_classes == 2 else W0
+        W0 = both_scores(W0, -2).astype(np.float64) if n_classes == 2 else W0
         self.W0 = np.broadcast_to(W0, (*self.lead, n_classes, D)).reshape(len(self.c), n_classes, D)
 
     def path(self, n_features: Sequence[int], l2: np.ndarray, *, loo: bool) -> tuple[LogisticFit, np.ndarray]:
