@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -155,10 +154,6 @@ def read_head(path: Path) -> Head:
         raise ValueError(f"{path} is not a readable safetensors file ({error})") from error
     if "labels" in described:
         raise ValueError(f"{path} has {len(described['labels'])} yes-or-no labels, not the classes of one head")
-    return Head(*_layer(tensors, path), described.get("classes"), described.get("input") == UNIT_ROWS)
-
-
-def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
     names = [name for name, array in tensors.items() if name.split(".")[-1] == "weight" and array.ndim == 2]
     if len(names) != 1:
         raise ValueError(f"{path} has {len(names)} matrices called weight ({', '.join(tensors)[:200]}); a head has one")
@@ -166,7 +161,7 @@ def _layer(tensors: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, n
     bias = tensors.get(names[0].removesuffix("weight") + "bias", np.zeros(len(weight))).astype(np.float64)
     if bias.shape != (len(weight),):
         raise ValueError(f"{path} has a weight of shape {weight.shape} and a bias of shape {bias.shape}")
-    return weight, bias
+    return Head(weight, bias, described.get("classes"), described.get("input") == UNIT_ROWS)
 
 
 def _metadata(classifier: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Self
 
@@ -62,40 +62,39 @@ class AveragedFit:
     priors: Sequence[SourcePrior]
     source_shares: np.ndarray
     label_sampling: str
+    known_shares: np.ndarray | None  # of the target
     labelled: Labelled
     average: Average
-    temperature: np.ndarray
-    class_shares: ClassShares
     smoothed: SmoothedRows | None = None
-    known_shares: np.ndarray | None = None
 
     @classmethod
     def of(
         cls, priors: Sequence[SourcePrior], source_shares: np.ndarray, label_sampling: str, labelled: Labelled,
-        U: np.ndarray | None = None, shares: np.ndarray | None = None,
+        U: np.ndarray | None = None, known_shares: np.ndarray | None = None,
     ) -> Self:  # fmt: skip
         """Fit to labelled rows, with unlabelled rows U (n, D) and known class shares where there are any."""
-        smoothed = None if U is None else SmoothedRows.of(priors, labelled.X, U)
         M, D = labelled.X.shape[-2:]
+        smoothed = None if U is None else SmoothedRows.of(priors, labelled.X, U)
         with blas_threads_for(M * min(M, D) * D):
             if smoothed is None:
                 shrunk = [prior.shrunk(labelled.X, labelled.c) for prior in priors]
                 fit = average(shrunk, labelled.X, labelled.y, labelled.c)
             else:
                 fit = average(smoothed.priors, labelled.X, labelled.y, labelled.c, smoothed.versions)
-            return cls._calibrated(priors, source_shares, label_sampling, labelled, fit, smoothed, shares)
+        return cls(priors, source_shares, label_sampling, known_shares, labelled, fit, smoothed)
 
-    @classmethod
-    def _calibrated(
-        cls, priors: Sequence[SourcePrior], source_shares: np.ndarray, label_sampling: str, labelled: Labelled,
-        fit: Average, smoothed: SmoothedRows | None, known: np.ndarray | None,
-    ) -> Self:  # fmt: skip
-        shares = class_shares(fit.counts, source_shares, priors[0].family.source_shares, label_sampling)
-        if known is not None:
-            logs = np.log(np.maximum(known, 1e-12))
-            shares = shares._replace(assumed=logs - logs.mean(), shares=known, by_class=np.zeros(()))
-        t = temperature(fit.left_out, fit.y, fit.c)[..., None]
-        return cls(priors, source_shares, label_sampling, labelled, fit, t, shares, smoothed, known)
+    @cached_property
+    def temperature(self) -> np.ndarray:
+        return temperature(self.average.left_out, self.average.y, self.average.c)[..., None]
+
+    @cached_property
+    def class_shares(self) -> ClassShares:
+        power = self.priors[0].family.source_shares
+        found = class_shares(self.average.counts, self.source_shares, power, self.label_sampling)
+        if self.known_shares is None:
+            return found
+        logs = np.log(np.maximum(self.known_shares, 1e-12))
+        return found._replace(assumed=logs - logs.mean(), shares=self.known_shares, by_class=np.zeros(()))
 
     def _final(self, scores: np.ndarray) -> np.ndarray:
         """Calibrated scores for the class shares of the target, from those for the shares of the labelled rows."""
@@ -122,14 +121,13 @@ class AveragedFit:
     def without(self, rows: np.ndarray) -> tuple[AveragedFit, np.ndarray]:
         """Exact, from the same factors; of very many labels the fit to the others is made anew."""
         left = self.labelled.take(np.setdiff1d(np.arange(len(self.labelled.y)), rows))
-        known = self.known_shares
-        args = self.priors, self.source_shares, self.label_sampling, left
         if len(self.average.y) < len(self.labelled.y):
-            fit = AveragedFit.of(*args, shares=known)
+            settings = self.priors, self.source_shares, self.label_sampling
+            fit = AveragedFit.of(*settings, left, known_shares=self.known_shares)
             coef, intercept = fit.head
             return fit, self.labelled.X[rows] @ coef.T + intercept
         rest, scores = self.average.without(rows)
-        fit = AveragedFit._calibrated(*args, rest, None, known)
+        fit = replace(self, labelled=left, average=rest, smoothed=None)
         return fit, fit._final(scores)
 
     @property

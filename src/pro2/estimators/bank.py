@@ -71,7 +71,12 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
         sample_weight : array (n,), optional
             One weight per row, targets one after the other.
         """
-        model = self._checked_model()
+        model = self.model
+        if not isinstance(model, ProjectAndProbe):
+            raise TypeError(f"model must be a fitted ProjectAndProbe, got {type(model).__name__}.")
+        check_is_fitted(model, "source_kind_")
+        if not model._is_averaged():
+            raise ValueError("model must have l2='auto' and n_features='auto': for the paper's probe use `Probe`.")
         rows, labels, ids = _flatten(X, y, target)
         check_X(model, rows, reset=False)  # the width and, of a frame, the names of the model
         rows = check_X(self, rows, reset=True)
@@ -100,14 +105,6 @@ class ProbeBank(FileMixin, ClassifierMixin, BaseEstimator):
             coef, intercept = coef[:, 1:] - coef[:, :1], intercept[:, 1:] - intercept[:, :1]
         self.coef_, self.intercept_ = asarray_like(coef, rows), asarray_like(intercept, rows)
         return self
-
-    def _checked_model(self) -> ProjectAndProbe:
-        if not isinstance(self.model, ProjectAndProbe):
-            raise TypeError(f"model must be a fitted ProjectAndProbe, got {type(self.model).__name__}.")
-        check_is_fitted(self.model, "source_kind_")
-        if not self.model._is_averaged():
-            raise ValueError("model must have l2='auto' and n_features='auto': for the paper's probe use `Probe`.")
-        return self.model
 
     def predict(self, X: Any, target: Any = None) -> np.ndarray:
         """Labels of rows X (n, D), each with the head of its `target` (one id for all rows, or one per row)."""

@@ -66,7 +66,14 @@ def check_X(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Array:
     """
     X = without_gradient(X) if reset or name != "X" else X
     if is_array_api_obj(X) and not is_numpy_array(X):
-        X = _check_foreign(estimator, X, reset, name)
+        xp = array_namespace(X)
+        if X.ndim != 2 or 0 in X.shape:
+            raise ValueError(f"{name} must be 2-D with at least one row and one feature, got shape {tuple(X.shape)}.")
+        X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float32)
+        if reset:
+            forget_names(estimator)
+            estimator.n_features_in_ = int(X.shape[1])
+        check_width(estimator, int(X.shape[1]), name)
     else:
         if getattr(X, "dtype", None) == np.float16:  # how embeddings are stored, not how they are multiplied
             X = np.asarray(X).astype(np.float32)
@@ -86,19 +93,6 @@ def _check_numpy(estimator: Any, X: Any, reset: bool, name: str) -> np.ndarray:
     # scikit-learn's message about a wrong width would speak of X, and not of what to do
     X = check_array(X, dtype=FLOATS, input_name=name, ensure_all_finite=False)
     check_width(estimator, X.shape[1], name)
-    return X
-
-
-def _check_foreign(estimator: Any, X: Array, reset: bool, name: str) -> Array:
-    xp = array_namespace(X)
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"{name} must be 2-D with at least one row and one feature, got shape {tuple(X.shape)}.")
-    if X.dtype not in (xp.float32, xp.float64):
-        X = xp.astype(X, xp.float32)
-    if reset:
-        forget_names(estimator)
-        estimator.n_features_in_ = int(X.shape[1])
-    check_width(estimator, int(X.shape[1]), name)
     return X
 
 

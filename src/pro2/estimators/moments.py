@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from pro2 import cluster
-from pro2.estimators.base import as_labels, without_gradient
+from pro2.estimators.base import as_labels, check_weight, without_gradient
 from pro2.estimators.files import FileMixin, from_bytes, load, to_bytes
 from pro2.linalg.arrays import Array
 from pro2.linalg.moments import Moments
@@ -60,8 +60,8 @@ class SourceMoments(FileMixin, Moments):
         classes : sequence of labels, optional
             Which classes exist, in this order; by default those of `y`, sorted.
         """
-        weight = None if sample_weight is None else _numbers(sample_weight, "sample_weight")
-        return super().from_arrays(without_gradient(_numbers(X, "X")), as_labels(y), weight, classes)
+        X = without_gradient(_numbers(X, "X"))
+        return super().from_arrays(X, as_labels(y), check_weight(sample_weight, X), classes)
 
     @classmethod
     def from_batches(cls, batches: Batches, classes: Sequence[Any] | None = None) -> Self:

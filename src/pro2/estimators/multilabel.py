@@ -251,22 +251,18 @@ class MultiLabelProjectAndProbe(DerivedMixin, MultiLabelMixin, BaseEstimator):
         weight = self.known_[t] * self.source_moments_.total_weight * self._class_shares(t)
         between = float(self.known_[t] * self.shares_[t] * (1.0 - self.shares_[t]))
         family, priors = check_family(self.priors), []
-        for scale, values, vectors in self._shared():
+        if "spectra" not in self._derived:  # eigenvalues and eigenvectors of the covariance of scaled rows
+            spectra = self._derived["spectra"] = []
+            for scale in prior_scales(self.source_moments_, "auto"):
+                values, vectors = np.linalg.eigh(self.source_moments_.covariance() / scale[:, None] / scale)
+                spectra.append((scale, np.maximum(values, 0.0), vectors))
+        for scale, values, vectors in self._derived["spectra"]:
             mean = self.means_[t] / scale
             step = mean[1] - mean[0]
             row = math.sqrt(0.25 - between) * step[None]
             second_moments = LowRankCovariance(row, family.ridge, values, vectors)
             priors.append(SourcePrior.of(scale, mean, second_moments, family, weight))
         return tuple(priors)
-
-    def _shared(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """For each scale eigenvalues and eigenvectors of the covariance of scaled rows."""
-        if "spectra" not in self._derived:
-            spectra = self._derived["spectra"] = []
-            for scale in prior_scales(self.source_moments_, "auto"):
-                values, vectors = np.linalg.eigh(self.source_moments_.covariance() / scale[:, None] / scale)
-                spectra.append((scale, np.maximum(values, 0.0), vectors))
-        return self._derived["spectra"]
 
 
 def label_matrix(y: Any, n: int, name: str, labels: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:

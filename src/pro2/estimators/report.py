@@ -247,21 +247,11 @@ class Fit(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ReportInputs:
-    """What a report is made from, when it is first asked for.
-
-    Attributes
-    ----------
-    fit : Fit
-    prior : SourcePrior or None
-        What the source looked like, where that is known.
-    source_head : (coef, intercept)
-        K scores on the rows of the fit.
-    label_sampling : str
-    """
+    """What a report is made from, when it is first asked for."""
 
     fit: Fit
-    prior: SourcePrior | None
-    source_head: Head
+    prior: SourcePrior | None  # what the source looked like, where that is known
+    source_head: Head  # K scores on the rows of the fit
     label_sampling: str
 
     def report(self, adapted: Any) -> AdaptationReport:
@@ -330,15 +320,12 @@ class ReportInputs:
             scores = np.empty((M, len(self.fit.shares[0])))
             for each in np.unique(block):
                 rows = np.flatnonzero(block == each)
-                scores[rows] = self._scores_without(rows)
+                if len(rows) == M:  # where there are no others, the source head is left
+                    scores = labelled.X @ self.source_head[0].T + self.source_head[1]
+                else:
+                    scores[rows] = self.fit.without(rows)[1]
             found.append(probabilities(scores))
         return np.array(found), 1.0 / n
-
-    def _scores_without(self, rows: np.ndarray) -> np.ndarray:
-        """Scores of rows by the fit to the others; by the source head where there are no others."""
-        if len(rows) == len(self.fit.labelled.y):
-            return self.fit.labelled.X @ self.source_head[0].T + self.source_head[1]
-        return self.fit.without(rows)[1]
 
     def _labels_per_class(self) -> int:
         """On average over the classes that have labels."""
@@ -390,16 +377,14 @@ class ReportInputs:
         points = [(float(smallest), error, len(y))]
         for share in CURVE_SHARES:
             n = max(1, round(share * smallest))
-            wrong = [self._held_out_error(n, seed) for seed in range(CURVE_REPEATS)]
+            wrong = []  # on the other rows of fits to n rows of each class
+            for seed in range(CURVE_REPEATS):
+                rng = np.random.default_rng(seed)
+                few = np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)])
+                rest = np.setdiff1d(np.arange(len(y)), few)
+                wrong.append(np.mean(self.fit.without(rest)[1].argmax(axis=1) != y[rest]))
             points.append((float(n), float(np.mean(wrong)), len(y) - n * there))
         return fit_curve(*(np.array(v, dtype=float) for v in zip(*sorted(points))))
-
-    def _held_out_error(self, n: int, seed: int) -> float:
-        """Error on the other labelled rows of a fit to n rows of each class."""
-        y, rng = self.fit.labelled.y, np.random.default_rng(seed)
-        few = np.concatenate([rng.permutation(np.flatnonzero(y == k))[:n] for k in np.unique(y)])
-        rest = np.setdiff1d(np.arange(len(y)), few)
-        return float(np.mean(self.fit.without(rest)[1].argmax(axis=1) != y[rest]))
 
 
 def _interval(

@@ -28,24 +28,12 @@ PENALTIES = 10.0 ** np.arange(-3, 3.1, 0.5)  # of the affine map, in units of th
 
 @dataclass(frozen=True, eq=False)
 class SmoothedRows:
-    """A graph of labelled and unlabelled rows, and the labelled rows as it smooths them.
+    """A graph of labelled and unlabelled rows, and the labelled rows as it smooths them."""
 
-    Attributes
-    ----------
-    priors : sequence of SourcePrior
-        One for each scale, shrunk for all of the rows.
-    X : array (N, D)
-        Labelled rows, then those of the pool that are in the graph.
-    walk : sparse array (N, N)
-        Random walk to neighbours; its rows sum to one.
-    weights : dict of float to array (M, N)
-        For each weight of the neighbours, the weights of all rows in the smoothed versions of the labelled ones.
-    """
-
-    priors: Sequence[SourcePrior]
-    X: np.ndarray
-    walk: Any
-    weights: dict[float, Any]
+    priors: Sequence[SourcePrior]  # one for each scale, shrunk for all of the rows
+    X: np.ndarray  # (N, D), labelled rows, then those of the pool that are in the graph
+    walk: Any  # sparse (N, N), the random walk to neighbours; its rows sum to one
+    weights: dict[float, Any]  # by the weight of neighbours, those (M, N) of all rows in the smoothed labelled ones
 
     @classmethod
     def of(cls, priors: Sequence[SourcePrior], labelled: np.ndarray, U: np.ndarray) -> Self:

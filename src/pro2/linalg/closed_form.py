@@ -42,19 +42,11 @@ DOUBT = 1.0  # labels that are evenly spread over the classes: n right answers d
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """All rows of a fit by their second moments and class sums: nothing of size (M, K) is made.
-
-    Attributes
-    ----------
-    second : array (D + 1, D + 1)
-        Of rows z, extended by one, with their weights.
-    by_class : array (K, D + 1)
-        Weighted sums of these.
-    """
+    """All rows of a fit by their second moments and class sums: nothing of size (M, K) is made."""
 
     prior: SourcePrior
-    second: np.ndarray
-    by_class: np.ndarray
+    second: np.ndarray  # (D + 1, D + 1), of rows z, extended by one, with their weights
+    by_class: np.ndarray  # (K, D + 1), weighted sums of these
 
     @classmethod
     def of(cls, prior: SourcePrior, Z: np.ndarray, y: np.ndarray, c: np.ndarray) -> Sums:
@@ -85,38 +77,20 @@ class Sums:
 class Group:
     """Members that share one covariance of the labelled scores: R prior scales times n prior means.
 
-    Arrays may have leading axes, one entry for each of several targets.
-
-    Attributes
-    ----------
-    prior, covariance, smoothing
-        Of the members; `smoothing` is the weight of neighbours in the rows that they are fitted to.
-    columns : array (..., m, (H + 1) K + 1)
-        S [T, h, 1] of the labelled rows that decide the weights: all, unless there are very many.
-    residual : array (..., R, m, (H + 1) K + 1)
-        P S [T, h, 1].
-    precision : array (..., R, m)
-        Diagonal of P.
-    features : array (..., m, D + 1)
-        A, the rows in coordinates whose inner products are S G S.
-    spectrum : tuple (basis (..., m, r), e (..., r)) or None
-        U and e, or A E and e: what P consists of. None in a group that `without` made.
-    primal : bool
-        Whether the eigenvalues are those of A'A.
-    whole : tuple (E (D + 1, r), E'A'S [T, h, 1] of all rows) or None
-        Where not all rows decide the weights: what the coefficients follow from, as `residual` does not hold all rows.
+    Arrays may have leading axes, one entry for each of several targets. They hold the m labelled rows that decide the
+    weights: all, unless there are very many. The coefficients then follow from `whole`, as `residual` lacks some rows.
     """
 
     prior: SourcePrior
     covariance: str
-    smoothing: float
-    columns: np.ndarray
-    residual: np.ndarray
-    precision: np.ndarray
-    features: np.ndarray
-    spectrum: tuple[np.ndarray, np.ndarray] | None = None
-    primal: bool = False
-    whole: tuple[np.ndarray, np.ndarray] | None = None
+    smoothing: float  # weight of neighbours in the rows that the members are fitted to
+    columns: np.ndarray  # (..., m, (H + 1) K + 1), S [T, h, 1]
+    residual: np.ndarray  # (..., R, m, (H + 1) K + 1), P S [T, h, 1]
+    precision: np.ndarray  # (..., R, m), the diagonal of P
+    features: np.ndarray  # (..., m, D + 1), A: the rows in coordinates whose inner products are S G S
+    spectrum: tuple[np.ndarray, np.ndarray] | None = None  # U (..., m, r) or A E, and e (..., r); not after `without`
+    primal: bool = False  # whether the eigenvalues are those of A'A
+    whole: tuple[np.ndarray, np.ndarray] | None = None  # E (D + 1, r), and E'A'S [T, h, 1] of all rows
 
     @classmethod
     def fitted(
@@ -137,7 +111,13 @@ class Group:
             basis = A @ E
             inside = basis.T @ columns if sums is None else E.T @ sums.columns(covariance)
         e = np.maximum(e, 0.0)
-        residual, precision = _solved(basis, e, prior.penalties(covariance), columns, inside, primal)
+        p = prior.penalties(covariance)
+        filters = 1.0 / (e[..., None, :] + p[:, None])  # (..., R, r)
+        residual = basis[..., None, :, :] @ (filters[..., None] * inside[..., None, :, :])
+        precision = filters @ np.swapaxes(basis**2, -1, -2)
+        if primal:
+            residual = (columns[..., None, :, :] - residual) / p[:, None, None]
+            precision = (1.0 - precision) / p[:, None]
         whole = None if sums is None else (E, inside)
         return cls(prior, covariance, smoothing, columns, residual, precision, A, (basis, e), primal, whole)
 
@@ -232,30 +212,15 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Members weighed by the left-out likelihood of the labels, and what they say together.
-
-    Attributes
-    ----------
-    groups : list of Group
-    y, c : arrays (..., m)
-        Labels and weights of the rows that decide the weights.
-    counts : array (..., K)
-        Total weight of all labels of each class.
-    weights : array (..., members)
-        Of each group in turn, prior scales and prior means within it.
-    left_out : array (..., m, K)
-        Scores of each row without it: it has no influence on the weights either.
-    log_likelihood : array (..., members)
-        Mean over labels of the left-out log-likelihood.
-    """
+    """Members weighed by the left-out likelihood of the labels, and what they say together."""
 
     groups: Sequence[Group]
-    y: np.ndarray
-    c: np.ndarray
-    counts: np.ndarray
-    weights: np.ndarray
-    left_out: np.ndarray
-    log_likelihood: np.ndarray
+    y: np.ndarray  # (..., m), labels of the rows that decide the weights
+    c: np.ndarray  # (..., m), their weights
+    counts: np.ndarray  # (..., K), total weight of all labels of each class
+    weights: np.ndarray  # (..., members), of each group in turn, prior scales and prior means within it
+    left_out: np.ndarray  # (..., m, K), scores of each row without it: it has no influence on the weights either
+    log_likelihood: np.ndarray  # (..., members), mean over labels of the left-out log-likelihood
 
     @classmethod
     def of(
@@ -454,19 +419,6 @@ def fit_columns(prior: SourcePrior, Z: np.ndarray, y: np.ndarray, c: np.ndarray)
 
 def _margin(prior: SourcePrior) -> float:
     return prior.family.margin * prior.unit
-
-
-def _solved(
-    basis: np.ndarray, e: np.ndarray, p: np.ndarray, columns: np.ndarray, inside: np.ndarray, primal: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """P x for all columns x, (..., R, M, k), and the diagonal of P, (..., R, M)."""
-    filters = 1.0 / (e[..., None, :] + p[:, None])  # (..., R, r)
-    residual = basis[..., None, :, :] @ (filters[..., None] * inside[..., None, :, :])
-    precision = filters @ np.swapaxes(basis**2, -1, -2)
-    if primal:
-        residual = (columns[..., None, :, :] - residual) / p[:, None, None]
-        precision = (1.0 - precision) / p[:, None]
-    return residual, precision
 
 
 def _flat(values: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ class Moments:
         """Moments of rows X (N, D) with labels y (N,); `classes` fixes which classes exist and their order."""
         xp = array_namespace(X)
         _check_rows(X, y)
-        weight = None if sample_weight is None else _checked_weight(xp, sample_weight, X)
+        weight = None if sample_weight is None else xp.asarray(sample_weight, dtype=xp.float64, device=device(X))
         labels, codes = encode(y, classes)
         return cls.from_codes(X, xp.asarray(codes, device=device(X)), weight, labels)
 
@@ -184,17 +184,6 @@ def _check_rows(X: Array, y: Array) -> None:
         raise ValueError(f"y has shape {shape} but X has {X.shape[0]} rows: one label is needed per row.")
 
 
-def _checked_weight(xp: Any, sample_weight: Array, X: Array) -> Array:
-    weight = xp.asarray(sample_weight, dtype=xp.float64, device=device(X))
-    if tuple(weight.shape) != (X.shape[0],):
-        raise ValueError(
-            f"sample_weight has shape {tuple(weight.shape)} but X has {X.shape[0]} rows: one is needed per row."
-        )
-    if not bool(xp.all(xp.isfinite(weight))) or bool(xp.any(weight < 0)) or not bool(xp.any(weight > 0)):
-        raise ValueError("sample_weight must be finite, not negative, and not zero for every row.")
-    return weight
-
-
 def _block_moments(
     xp: Any, X: Array, codes: Array, weight: Array | None, n_classes: int, part: slice
 ) -> tuple[Array, Array, Array]:
@@ -204,8 +193,9 @@ def _block_moments(
     few = X.shape[0] < X.shape[1]
     wide = rows.shape[0] <= rows.shape[1] or (weight is not None and bool(xp.any((weight > 0) & (weight < TINY))))
     # the sums show every row that is not finite, at a price that does not grow with the rows
+    single = not wide and (X.dtype == xp.float32 or "float16" in str(X.dtype))
     with np.errstate(over="ignore", invalid="ignore"):
-        for dtype in dict.fromkeys((xp.float64 if wide else _product_dtype(xp, X.dtype), xp.float64)):
+        for dtype in (xp.float32, xp.float64) if single else (xp.float64,):
             sums = _sums(xp, rows, dtype, codes[part], weight, n_classes, few)
             if all(bool(xp.all(xp.isfinite(each))) for each in sums):
                 return sums
@@ -245,16 +235,11 @@ def _sums(
     scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
     scatter -= xp.matrix_transpose(lift) @ lift
-    return total, mean, _without_negative_variance(xp, scatter)
-
-
-def _without_negative_variance(xp: Any, scatter: Array) -> Array:
-    """What rounding leaves of equal rows may fall below zero."""
     variance = xp.linalg.diagonal(scatter)
-    if not bool(xp.any(variance < 0)):
-        return scatter
-    below = xp.where(variance < 0, variance, xp.zeros_like(variance))
-    return scatter - xp.eye(scatter.shape[0], dtype=scatter.dtype, device=device(scatter)) * below
+    if bool(xp.any(variance < 0)):  # by rounding, of equal rows
+        below = xp.where(variance < 0, variance, xp.zeros_like(variance))
+        scatter = scatter - xp.eye(scatter.shape[0], dtype=scatter.dtype, device=device(scatter)) * below
+    return total, mean, scatter
 
 
 def _reference(xp: Any, X: Array, member: Array) -> Array:
@@ -280,7 +265,3 @@ def _shifted(xp: Any, X: Array, reference: Array, codes: Array, out: Array | Non
         part = slice(start, start + rows)
         np.subtract(X[part], reference[codes[part]], out=C[part])
     return C
-
-
-def _product_dtype(xp: Any, dtype: Any) -> Any:
-    return xp.float32 if dtype == xp.float32 or "float16" in str(dtype) else xp.float64

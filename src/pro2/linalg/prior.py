@@ -120,33 +120,20 @@ class PriorFamily:
 class SourcePrior:
     """The family for one source and one way to scale it; no source row is needed.
 
-    Attributes
-    ----------
-    scale, centre : arrays (D,)
-        What embeddings are divided by, and the mean of the scaled class means.
-    second_moments : Covariance
-        Of scaled rows about the centre, classes weighted equally, and the inverse of B.
-    directions, along : arrays (d, D), (d,)
-        The ranked directions q_k, orthonormal, and the variance that "ranked" adds along each.
-    traces : dict of str to (float, float)
-        For each covariance the traces of Lambda C and of its square: the mean variance of a score, and how many
-        dimensions it has.
-    coef, intercept : arrays (H, K, D), (H, K)
-        Source heads on rows z, at size one: K centred scores, two for two classes. The first is B^-1 (class means).
-    calibrated_size : float
-        Size at which the first head is calibrated on a Gaussian source.
+    `traces` are those of Lambda C and of its square for each covariance: the mean variance of a score, and how many
+    dimensions it has. The first of the source heads is B^-1 (class means).
     """
 
     family: PriorFamily
-    scale: np.ndarray
-    centre: np.ndarray
-    second_moments: Covariance
-    directions: np.ndarray
-    along: np.ndarray
+    scale: np.ndarray  # (D,), what embeddings are divided by
+    centre: np.ndarray  # (D,), the mean of the scaled class means
+    second_moments: Covariance  # of scaled rows about the centre, classes weighted equally, and the inverse of B
+    directions: np.ndarray  # (d, D), the ranked directions q_k, orthonormal
+    along: np.ndarray  # (d,), the variance that "ranked" adds along each
     traces: dict[str, tuple[float, float]]
-    coef: np.ndarray
-    intercept: np.ndarray
-    calibrated_size: float = 1.0
+    coef: np.ndarray  # (H, K, D), source heads on rows z, at size one: centred scores
+    intercept: np.ndarray  # (H, K)
+    calibrated_size: float = 1.0  # at which the first head is calibrated on a Gaussian source
 
     @classmethod
     def from_moments(cls, moments: Moments, scale: np.ndarray, family: PriorFamily) -> SourcePrior:
