@@ -126,7 +126,7 @@ NAN, INF = float("nan"), float("inf")
         ({"y": ["a", None]}, "y has missing labels"),
         ({"y": np.array(["a", 1], dtype=object)}, r"y mixes labels of types \['int', 'str'\]"),
         ({"sample_weight": [1.0, INF]}, "sample_weight must be finite"),
-        ({"sample_weight": [1.0, -1.0]}, "sample_weight must be finite, not negative"),
+        ({"sample_weight": [1.0, -1.0]}, "sample_weight must be finite, non-negative"),
         ({"sample_weight": [0, 0]}, "sample_weight .* not zero for every row"),
         ({"sample_weight": ["x", "y"]}, "sample_weight must hold real numbers"),
         ({"sample_weight": 1.0}, "sample_weight has shape"),

@@ -133,7 +133,7 @@ def test_classes_without_labels_keep_their_prior_mean():
     fit = average([prior], X[some], y[some], c[some])
     V, b = fit.head()
     mean = np.zeros(prior.coef.shape[0])
-    for group, weights in fit._by_group():
+    for group, weights in zip(fit.groups, fit._weights_by_group()):
         mean += (weights @ group.prior.means).sum(axis=0)
     shrunk = fit.groups[0].prior
     for k in (2, 3):

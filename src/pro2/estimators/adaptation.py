@@ -18,10 +18,10 @@ from pro2.estimators.probe import best_candidate, feature_grid, penalty_grid, se
 from pro2.estimators.projection import Projection
 from pro2.estimators.report import Head
 from pro2.estimators.unlabeled import SmoothedRows
-from pro2.linalg.arrays import to_numpy
+from pro2.linalg.arrays import both_scores, to_numpy
 from pro2.linalg.closed_form import Average, average, temperature
 from pro2.linalg.labelled import ClassShares, Labelled, class_shares, drawn_by_class
-from pro2.linalg.logistic import both_scores, probabilities
+from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
 LARGE = 2e10  # multiplications from which on more than one BLAS thread pays: a third of a second

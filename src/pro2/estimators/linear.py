@@ -24,9 +24,9 @@ from pro2.estimators.base import (
 )
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Head, ReportInputs
-from pro2.linalg.arrays import Array, asarray_like, to_numpy
+from pro2.linalg.arrays import Array, asarray_like, both_scores, to_numpy
 from pro2.linalg.labelled import row_hashes
-from pro2.linalg.logistic import both_scores, probabilities
+from pro2.linalg.logistic import probabilities
 
 Part = TypeVar("Part", bound=Any)
 

@@ -88,6 +88,11 @@ def stacked(A: np.ndarray) -> np.ndarray:
     return A.reshape(-1, A.shape[-1])
 
 
+def both_scores(f: np.ndarray, axis: int) -> np.ndarray:
+    """The one logit of two classes as their two centred scores, along a new axis."""
+    return np.stack([-0.5 * f, 0.5 * f], axis=axis)
+
+
 def orthogonalise(Q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
     """v made orthogonal to the rows of Q to machine precision and of unit length; and which share of v was left.
 

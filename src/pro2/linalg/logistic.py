@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from pro2.linalg.arrays import Array
+from pro2.linalg.arrays import Array, both_scores
 
 TOL = 1e-9  # on the largest entry of the gradient, relative to the most that entry can be
 MOST_STEPS, PATIENCE = 100, 3  # Newton steps; those in a row without progress, after which rounding allows no more
@@ -58,11 +58,6 @@ def probabilities(F: Array) -> Array:
     with np.errstate(over="ignore"):  # scores so far apart that the exponential is 0
         e = xp.exp(F - xp.max(F, axis=-1, keepdims=True))
     return e / xp.sum(e, axis=-1, keepdims=True)
-
-
-def both_scores(f: np.ndarray, axis: int) -> np.ndarray:
-    """The one logit of two classes as their two centred scores, along a new axis."""
-    return np.stack([-0.5 * f, 0.5 * f], axis=axis)
 
 
 def one_hot(y: Array, n_classes: int, like: Array) -> Array:
