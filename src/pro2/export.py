@@ -49,13 +49,9 @@ def affine_map(classifier: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def export(
-    classifier: Any,
-    path: str | PathLike[str],
-    format: str,
-    *,
-    force: bool = False,
+    classifier: Any, path: str | PathLike[str], format: str, *, force: bool = False,
     backbone: str | PathLike[str] | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Write a fitted classifier for deployment; atomic, and an existing file is kept unless `force`.
 
     Parameters

@@ -40,14 +40,9 @@ model.{{ use }}
 
 
 def push_to_hub(
-    estimator: Any,
-    repo_id: str,
-    *,
-    private: bool = False,
-    token: str | None = None,
-    message: str = "Upload a pro2 model",
-    api: Any = None,
-) -> str:
+    estimator: Any, repo_id: str, *, private: bool = False, token: str | None = None,
+    message: str = "Upload a pro2 model", api: Any = None,
+) -> str:  # fmt: skip
     """Upload a fitted estimator, with a model card, to a repository that is created if it does not exist.
 
     Parameters

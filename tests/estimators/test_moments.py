@@ -128,7 +128,7 @@ NAN, INF = float("nan"), float("inf")
         ({"sample_weight": [1.0, INF]}, "sample_weight must be finite"),
         ({"sample_weight": [1.0, -1.0]}, "sample_weight must be finite, non-negative"),
         ({"sample_weight": [0, 0]}, "sample_weight .* not zero for every row"),
-        ({"sample_weight": ["x", "y"]}, "sample_weight must hold real numbers"),
+        ({"sample_weight": ["x", "y"]}, "sample_weight cannot be used: could not convert"),
         ({"sample_weight": 1.0}, "sample_weight has shape"),
         ({"classes": [0, 1, 1]}, "classes has 3 entries, but only 2"),
     ],

@@ -70,13 +70,9 @@ class SourceMoments(FileMixin, Moments):
 
     @classmethod
     def from_ray(
-        cls,
-        dataset: Any,
-        features: str = "embedding",
-        label: str = "y",
-        classes: Sequence[Any] | None = None,
+        cls, dataset: Any, features: str = "embedding", label: str = "y", classes: Sequence[Any] | None = None,
         fan_in: int = 8,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Moments of a Ray dataset with a vector column `features` and a column `label`, wherever its blocks lie.
 
         Each block is reduced where it is; what travels is (K + D) x D numbers per block, merged `fan_in` at a time.
@@ -111,12 +107,10 @@ class SourceMoments(FileMixin, Moments):
 
     @classmethod
     def _sum(cls, parts: Iterable[Self], empty: str) -> Self:
-        total = None
-        for part in parts:
-            total = part if total is None else total + part
-        if total is None:
+        parts = iter(parts)
+        if (first := next(parts, None)) is None:
             raise ValueError(f"{empty}: there is no row to take moments of.")
-        return total
+        return sum(parts, first)
 
 
 def _numbers(values: Any, name: str) -> Array:

@@ -308,12 +308,9 @@ class Average:
 
 
 def average(
-    priors: Sequence[SourcePrior],
-    X: np.ndarray,
-    y: np.ndarray,
-    c: np.ndarray,
+    priors: Sequence[SourcePrior], X: np.ndarray, y: np.ndarray, c: np.ndarray,
     smoothed: Callable[[SourcePrior], Sequence[tuple[float, np.ndarray]]] | None = None,
-) -> Average:
+) -> Average:  # fmt: skip
     """The averaged fit to labelled rows X (..., M, D) with codes y and weights c (..., M).
 
     `smoothed` gives, for each weight of the neighbours, the labelled rows in the space of a prior as their neighbours
@@ -378,9 +375,9 @@ def rows_that_decide(prior: SourcePrior, X: np.ndarray, y: np.ndarray) -> np.nda
     if X.ndim > 2 or len(y) <= n or len(y) <= X.shape[1] + 1:
         return None
     coef, intercept = prior.to_input(prior.coef[0], prior.intercept[0])
-    own = np.concatenate([X[y == k] @ coef[k] + intercept[k] for k in range(K)])[
-        np.argsort(np.argsort(y, kind="stable"))
-    ]
+    own = np.empty(len(y))
+    for k in range(K):
+        own[y == k] = X[y == k] @ coef[k] + intercept[k]
     mean = np.bincount(y, own, K) / np.maximum(np.bincount(y, minlength=K), 1)
     order = np.lexsort((own, mean[y]))
     return np.sort(order[np.linspace(0, len(y) - 1, n).round().astype(int)])
