@@ -327,9 +327,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         check_fitted(self, "source_kind_")
         U = self._units(self._target_rows(X_unlabeled, "X_unlabeled"))
         coef, intercept = smoothed_head(self.priors_[0], self.source_head_.scores_head(), to_numpy(U))
-        return self._named(
-            LinearClassifier.from_arrays(self.classes_, coef, intercept, like=self.coef_, unit=self.unit_rows_)
-        )
+        return self._named(LinearClassifier.from_arrays(self.classes_, coef, intercept, like=U, unit=self.unit_rows_))
 
     def _is_averaged(self) -> bool:
         """Nothing is fixed by the caller: priors are weighed by the labels instead of one candidate being picked."""
@@ -342,13 +340,10 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         """With checked labelled rows X, validation rows, unlabelled rows U and class shares."""
         U = None if U is None else self._units(U)
         labelled = Labelled.of(self._units(X), codes, weight)
-        with np.errstate(over="ignore"):
-            hashes = row_hashes(to_numpy(X)[labelled.number])
         if self._is_averaged() and val is None:
             source_shares = self.source_moments_.class_shares()
             fit = AveragedFit.of(self.priors_, source_shares, self.label_sampling, labelled, U, shares)
-            adapted = self._adapted(fit, self.priors_[0])
-            adapted.known_hashes_ = hashes
+            adapted = self._adapted(fit, self.priors_[0], X)
             variance = np.maximum(to_numpy(self.source_moments_.feature_variance()), 0.0)
             deviation = to_numpy(input_scale(variance, "standard")) + np.zeros(self.n_features_in_)
             adapted.remember(labelled.X, fit.left_out_scores(), deviation)
@@ -362,16 +357,16 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         l2 = "auto" if self.l2 == "loo" else self.l2
         K, val = len(self.classes_), None if val is None else (self._units(val[0]), val[1])
         probe = ProbeFit.of(self.projection_, n_features, l2, K, self.label_sampling, labelled, val)
-        adapted = self._adapted(probe, None)
-        adapted.known_hashes_ = hashes
+        adapted = self._adapted(probe, None, X)
         adapted.n_features_, adapted.l2_ = probe.n_features, probe.l2
         return adapted
 
-    def _adapted(self, fit: Fit, prior: SourcePrior | None) -> LinearClassifier:
+    def _adapted(self, fit: Fit, prior: SourcePrior | None, X: Array) -> LinearClassifier:
         inputs = ReportInputs(fit, prior, self.source_head_.scores_head(), self.label_sampling)
-        return LinearClassifier.from_arrays(
-            self.classes_, *fit.head, like=self.coef_, unit=self.unit_rows_, inputs=inputs
-        )
+        found = LinearClassifier.from_arrays(self.classes_, *fit.head, like=X, unit=self.unit_rows_, inputs=inputs)
+        with np.errstate(over="ignore"):
+            found.known_hashes_ = row_hashes(to_numpy(X)[fit.labelled.number])
+        return found
 
     def _units(self, X: Array) -> Array:
         return unit_rows(X) if self.unit_rows_ else X
