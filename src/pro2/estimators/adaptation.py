@@ -1,7 +1,7 @@
 """The two ways in which `ProjectAndProbe` adapts: averaged Pro2, and the paper's probe on the first d features.
 
-Each is a fit to labelled rows that can say what it would be without some of them, which is all that reports, learning
-curves and out-of-fold predictions need.
+Each is a fit to labelled rows that can say what it would be without some of them (`without`), how common classes are
+(`shares`) and what else a report should say of it (`facts`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from pro2.estimators.files import SourceKind
 from pro2.estimators.linear import LinearClassifier, SourceTargetClassifier, unit_rows
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, Projection, check_family, input_scale
-from pro2.estimators.report import Fit, ReportInputs
+from pro2.estimators.report import ReportInputs
 from pro2.estimators.starts import NEW_CLASSES, OtherStarts, prior_of_head, prior_without_head, with_new_classes
 from pro2.estimators.unlabeled import graph_rows, smoothed_head
 from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy
@@ -361,7 +361,7 @@ class ProjectAndProbe(DerivedMixin, OtherStarts, SourceTargetClassifier):
         adapted.n_features_, adapted.l2_ = probe.n_features, probe.l2
         return adapted
 
-    def _adapted(self, fit: Fit, prior: SourcePrior | None, X: Array) -> LinearClassifier:
+    def _adapted(self, fit: AveragedFit | ProbeFit, prior: SourcePrior | None, X: Array) -> LinearClassifier:
         inputs = ReportInputs(fit, prior, self.source_head_.scores_head(), self.label_sampling)
         found = LinearClassifier.from_arrays(self.classes_, *fit.head, like=X, unit=self.unit_rows_, inputs=inputs)
         with np.errstate(over="ignore"):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import betaincinv
 
-from pro2.linalg.labelled import Labelled
 from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
+
+if TYPE_CHECKING:
+    from pro2.estimators.adaptation import AveragedFit, ProbeFit
 
 Head = tuple[np.ndarray, np.ndarray]  # coefficients (K, D) and intercepts (K,)
 
@@ -223,33 +225,11 @@ class AdaptationReport:
         return ax
 
 
-class Fit(Protocol):
-    """A classifier fitted to labelled rows that can say what it would be without some of them."""
-
-    @property
-    def labelled(self) -> Labelled:
-        """The labelled rows."""
-
-    @property
-    def head(self) -> Head:
-        """On the rows of `labelled`."""
-
-    @property
-    def shares(self) -> tuple[np.ndarray, float]:
-        """Class shares (K,) assumed for the target, and how far labels were drawn class by class."""
-
-    def without(self, rows: np.ndarray) -> tuple[Fit, np.ndarray]:
-        """The fit without some rows of `labelled`, and its scores of these rows, (b, K)."""
-
-    def facts(self) -> dict[str, Any]:
-        """Fields of the report that only this fit knows."""
-
-
 @dataclass(frozen=True, eq=False)
 class ReportInputs:
     """What a report is made from, when it is first asked for."""
 
-    fit: Fit
+    fit: AveragedFit | ProbeFit  # which can also say what it would be without some of its labelled rows
     prior: SourcePrior | None  # what the source looked like, where that is known
     source_head: Head  # K scores on the rows of the fit
     label_sampling: str
