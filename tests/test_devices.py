@@ -34,9 +34,7 @@ TWO_CLASSES: dict[str, Callable[..., Any]] = {
     "krylov_basis, all": lambda X, y, w, m: basis.krylov_basis(moments(X, y), 8, 0.0).scores,
     "logistic_basis": lambda X, y, w, m: basis.logistic_basis(centred(X), y, 3, 0.5, sample_weight=w),
     "adamw_basis": adamw_rows,
-    "alignment_rows": lambda X, y, w, m: alignment_rows(
-        centred(X), to_numpy(y), 3, 1.0, sample_weight=to_numpy(w), seed=0, n_steps=5
-    ),
+    "alignment_rows": lambda X, y, w, m: alignment_rows(centred(X), to_numpy(y), 3, 1.0, seed=0, n_steps=5),
     "adamw_probe": lambda X, y, w, m: adamw.adamw_probe(X, y, 0.1, 0.01, np.random.default_rng(0), steps=5),
     "Probe, prior": lambda X, y, w, m: pro2.Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=np.ones(8)).coef_,
 }

@@ -291,8 +291,8 @@ def _predict(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
 
 def _baseline(name: str) -> Call:
     def call(rng: Rng, source: Rows, target: Rows) -> list[tuple[str, Any]]:
-        baseline = create_baseline(name).fit(source.X, source.y, sample_weight=source.weight)
-        adapted = baseline.adapt(target.X, target.y, sample_weight=target.weight)
+        baseline = create_baseline(name).fit(source.X, source.y)
+        adapted = baseline.adapt(target.X, target.y)
         return [("probabilities", adapted.predict_proba(target.X))]
 
     return call

@@ -206,7 +206,7 @@ class TestDFR:
         rng = np.random.default_rng(0)
         y = np.arange(80) % n_classes
         Z = rng.standard_normal((80, 15)) + 1.5 * np.eye(n_classes, 15)[y]
-        for k, (w, b) in enumerate(zip(*sparse_head(Z, y, np.ones(80), l1, n_classes))):
+        for k, (w, b) in enumerate(zip(*sparse_head(Z, y, l1, n_classes))):
             error = 1 / (1 + np.exp(-(Z @ w + b))) - (y == (1 if n_classes == 2 else k))
             slope, on = Z.T @ error / 80, w != 0
             assert np.abs(slope).max() <= l1 * 1.001
@@ -214,16 +214,9 @@ class TestDFR:
             assert 0 < on.sum() < len(on)
             assert np.allclose(slope[on], -l1 * np.sign(w[on]), atol=0.001 * l1)
 
-    def test_sparse_heads_count_weights_as_repetitions(self):
-        X, y, _, _ = shifted(3, n=60)
-        w = np.arange(60) % 4
-        one = sparse_head(X, y, w.astype(float), 0.05, 3)
-        many = sparse_head(np.repeat(X, w, axis=0), np.repeat(y, w), np.ones(w.sum()), 0.05, 3)
-        assert np.allclose(one[0], many[0], atol=1e-4)
-
     def test_a_strong_penalty_leaves_the_intercept_alone(self):
         Z = np.random.default_rng(0).standard_normal((80, 5))
-        coef, intercept = sparse_head(Z, np.where(np.arange(80) < 20, 1, 0), np.ones(80), 1.0, 2)
+        coef, intercept = sparse_head(Z, np.where(np.arange(80) < 20, 1, 0), 1.0, 2)
         assert np.all(coef == 0)
         assert np.exp(intercept[0]) == pytest.approx(20 / 60, rel=0.06)
 
@@ -232,7 +225,7 @@ class TestDFR:
         rng = np.random.default_rng(0)
         Z, y = rng.normal(size=(120, 60)), rng.integers(0, 2, 120)
         with ThreadPoolExecutor(8) as pool:
-            heads = pool.map(lambda _: sparse_head(Z, y, np.ones(120), 0.003, 2)[0].tobytes(), range(64))
+            heads = pool.map(lambda _: sparse_head(Z, y, 0.003, 2)[0].tobytes(), range(64))
         assert len(set(heads)) == 1
 
 

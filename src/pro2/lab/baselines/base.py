@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -15,27 +15,25 @@ from pro2.estimators.probe import best_candidate, penalty_grid, select
 from pro2.estimators.projection import DEFAULT_RIDGE, SCALES, check_ridge, input_scale
 from pro2.linalg.arrays import Array, to_numpy
 
-Weight = np.ndarray | None  # of each row, or None where all weigh the same
 Head = tuple[np.ndarray, np.ndarray]  # coef (1, D), intercept (1,) for two classes; (K, D), (K,) for more
 Fit = tuple[Any, ...]  # a head and, where they were chosen, the number of features and the penalty
 
 
 class Source:
-    """Source rows X (N, D) with class codes and weights, their input scaling (mean, sd), and moments after scaling.
+    """Source rows X (N, D) with class codes, their input scaling (mean, sd), and moments after scaling.
 
     `device` is PyTorch's name of the device that features are trained on.
     """
 
     def __init__(
-        self, X: np.ndarray, codes: np.ndarray, n_classes: int, scale: str | None, weight: Weight = None,
-        device: str | None = None,
-    ) -> None:  # fmt: skip
+        self, X: np.ndarray, codes: np.ndarray, n_classes: int, scale: str | None, device: str | None = None
+    ) -> None:
         if scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {scale!r}.")
         self.unit, self.X = scale == "unit", unit_rows(X) if scale == "unit" else X
-        self.codes, self.weight, self.n_classes, self.device = codes, weight, n_classes, device
+        self.codes, self.n_classes, self.device = codes, n_classes, device
         self.width = int(X.shape[1])
-        moments = SourceMoments.from_arrays(self.X, codes, weight, classes=range(n_classes))
+        moments = SourceMoments.from_arrays(self.X, codes, classes=range(n_classes))
         self.mean = np.asarray(moments.total_mean())
         self.sd = np.asarray(input_scale(np.diagonal(moments.covariance()), scale))
         self.moments = moments.scaled(self.sd)
@@ -68,10 +66,17 @@ class Baseline(SourceTargetClassifier):
     ridge: float = DEFAULT_RIDGE
     scale: str | None = "standard"
 
-    def _fit_source(self, X: Array, codes: Array, weight: Array | None) -> Head:
+    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> Self:
+        """Learn from source rows; with `sample_domain`, adapt to the target rows, too. Rows have no weights."""
+        return super().fit(X, y, sample_domain)
+
+    def adapt(self, X_target: Any, y_target: Any, **extra: Any) -> LinearClassifier:
+        """Probe with labelled target rows; the fitted source model is not changed."""
+        return super().adapt(X_target, y_target, None, **extra)
+
+    def _fit_source(self, X: Array, codes: Array, weight: None) -> Head:
         check_ridge(self.ridge)
-        weight = None if weight is None else to_numpy(weight)
-        source = Source(to_numpy(X), to_numpy(codes), len(self.classes_), self.scale, weight)
+        source = Source(to_numpy(X), to_numpy(codes), len(self.classes_), self.scale)
         self.unit_rows_, self.mean_, self.scale_ = source.unit, source.mean, source.sd
         coef, intercept = discriminant_head(source.moments, self.ridge)
         coef = coef / self.scale_
@@ -82,9 +87,9 @@ class Baseline(SourceTargetClassifier):
     def _learn(self, source: Source) -> None:
         """What else a method needs of the source: most need nothing and do not keep its rows."""
 
-    def _adapt(self, X: Array, codes: Array, weight: Array | None, **extra: Any) -> LinearClassifier:
+    def _adapt(self, X: Array, codes: Array, weight: None, **extra: Any) -> LinearClassifier:
         X = unit_rows(X) if self.unit_rows_ else X
-        coef, intercept, *chosen = self._head((X.astype(np.float64) - self.mean_) / self.scale_, codes, weight, **extra)
+        coef, intercept, *chosen = self._head((X.astype(np.float64) - self.mean_) / self.scale_, codes, **extra)
         coef = coef / self.scale_
         adapted = LinearClassifier.from_arrays(self.classes_, coef, intercept - coef @ self.mean_, unit=self.unit_rows_)
         if chosen:
@@ -96,7 +101,7 @@ class Baseline(SourceTargetClassifier):
         coef = self.source_head_.coef_
         return coef * self.scale_, self.source_head_.intercept_ + coef @ self.mean_
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         """A head on scaled rows, and, where they were chosen, the number of features and the penalty."""
         raise NotImplementedError
 
@@ -108,8 +113,8 @@ class ProbeBaseline(Baseline):
     l2: float | str = "auto"
 
     def _probe(
-        self, Z: np.ndarray, codes: np.ndarray, weight: Weight, prior: np.ndarray | None = None,
-        sizes: Sequence[int] = (),
+        self, Z: np.ndarray, codes: np.ndarray, sizes: Sequence[int] = (), prior: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
     ) -> Fit:  # fmt: skip
         """Probe on the first columns of Z; `sizes` are the numbers of columns to try, all of them by default."""
         sizes, penalties = list(sizes) or [Z.shape[1]], penalty_grid(self.l2, Z, weight)

@@ -2,7 +2,7 @@
 
 Random, PCA, LDA and PLS have orthonormal directions in rank order. Pro2-NC and Teney et al. train theirs jointly, give
 them unit length and no right angles: redundancy is what sets them apart. PCA, LDA and PLS are computed from the moments
-of the source, where weights are exact; scikit-learn's classes of these names take none.
+of the source, which is one pass over its rows for all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device
 
 from pro2.estimators.moments import SourceMoments
 from pro2.estimators.probe import feature_grid
-from pro2.lab.baselines.base import Fit, ProbeBaseline, Source, Weight, generator
+from pro2.lab.baselines.base import Fit, ProbeBaseline, Source, generator
 from pro2.linalg.adamw import STEPS, AdamW
 from pro2.linalg.arrays import Array, to_numpy
 
@@ -50,9 +50,9 @@ class BasisProbe(ProbeBaseline):
             raise ValueError(f"n_components={size!r} must be an integer in 1..{source.width} (the embedding's width).")
         self.components_ = self.directions(source, int(size))
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         Z = Z @ self.components_.T
-        coef, intercept, *chosen = self._probe(Z, codes, weight, sizes=feature_grid(self.n_features, Z.shape[1]))
+        coef, intercept, *chosen = self._probe(Z, codes, feature_grid(self.n_features, Z.shape[1]))
         return coef @ self.components_, intercept, *chosen
 
 
@@ -108,9 +108,7 @@ class UnconstrainedProbe(BasisProbe):
 
     def directions(self, source: Source, size: int) -> np.ndarray:
         rows, rng = source.on_device(source.rows()), generator(self.random_state)
-        K, weight = source.n_classes, source.weight
-        trained = alignment_rows(rows, source.codes, size, self.alignment, n_classes=K, sample_weight=weight, seed=rng)
-        return to_numpy(trained)
+        return to_numpy(alignment_rows(rows, source.codes, size, self.alignment, n_classes=source.n_classes, seed=rng))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -186,7 +184,7 @@ def pls_rows(moments: SourceMoments, n_rows: int) -> np.ndarray:
 
 def alignment_rows(
     X: Array, y: np.ndarray, n_components: int, alignment: float, *, n_classes: int = 2,
-    sample_weight: np.ndarray | None = None, seed: int | np.random.Generator | None = None, n_steps: int = STEPS,
+    seed: int | np.random.Generator | None = None, n_steps: int = STEPS,
 ) -> Array:  # fmt: skip
     """Train one linear classifier per direction: log-loss plus `alignment` times how well their input gradients agree.
 
@@ -208,8 +206,7 @@ def alignment_rows(
         return xp.asarray(np.ascontiguousarray(values), dtype=X.dtype, device=device(X))
 
     learned = np.ones(n_components) if n_classes == 2 else np.arange(n_components) % n_classes
-    c = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    targets, c = like_X(np.asarray(y)[:, None] == learned), like_X(c / c.sum())
+    targets, c = like_X(np.asarray(y)[:, None] == learned), like_X(np.full(len(y), 1.0 / len(y)))
     bound = 1.0 / math.sqrt(X.shape[1])  # PyTorch's start for a linear layer
     start = np.random.default_rng(seed).uniform(-bound, bound, (n_components, X.shape[1] + 1))
     W, b, optimiser = like_X(start[:, :-1]), like_X(start[:, -1]), AdamW()

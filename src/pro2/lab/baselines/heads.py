@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pro2.estimators.probe import best_candidate, penalty_grid
-from pro2.lab.baselines.base import Baseline, Fit, Head, ProbeBaseline, Source, Weight, check_share, generator
+from pro2.lab.baselines.base import Baseline, Fit, Head, ProbeBaseline, Source, check_share, generator
 from pro2.linalg.logistic import loo_loss, loo_path
 
 MIX_GRID = tuple(np.linspace(0.0, 1.0, 11))
@@ -21,7 +21,7 @@ _ONE_AT_A_TIME = Lock()  # liblinear has one random generator for all threads: a
 class SourceOnly(Baseline):
     """The source head, whatever the target: what adaptation has to beat (Friedman, JASA 1989)."""
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         return self._source_scaled()
 
 
@@ -33,8 +33,8 @@ class LinearProbe(ProbeBaseline):
 
     grid = ("l2",)
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
-        return self._probe(Z, codes, weight)
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
+        return self._probe(Z, codes)
 
 
 class RidgeProbe(Baseline):
@@ -43,17 +43,15 @@ class RidgeProbe(Baseline):
     What scikit-learn's `RidgeClassifierCV` does, on inputs scaled by the source.
     """
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         from sklearn.linear_model import Ridge, RidgeCV
 
         signs = 2.0 * (codes[:, None] == np.arange(len(self.classes_))) - 1.0
         signs = signs[:, 1:] if len(self.classes_) == 2 else signs
-        if weight is not None:  # a row without weight would divide zero by zero when it is left out
-            Z, signs, weight = Z[weight > 0], signs[weight > 0], weight[weight > 0]
         # nothing can be left out of a single row
         model = RidgeCV(RIDGE_PENALTIES) if len(Z) > 1 else Ridge(1.0)
         with np.errstate(all="ignore"):  # a head that overflows is refused by the classifier
-            model.fit(Z, signs, sample_weight=weight)
+            model.fit(Z, signs)
         return np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
 
 
@@ -64,9 +62,9 @@ class SourceCenteredProbe(ProbeBaseline):
     intercept.
     """
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         coef = self._source_scaled()[0]
-        return self._probe(Z, codes, weight, prior=coef[0] if len(coef) == 1 else coef)
+        return self._probe(Z, codes, prior=coef[0] if len(coef) == 1 else coef)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -78,17 +76,17 @@ class HeadInterpolation(ProbeBaseline):
 
     mix: float | str = "auto"
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         shares = MIX_GRID if self.mix == "auto" else (check_share("mix", self.mix),)
-        n_classes, penalties = len(self.classes_), penalty_grid(self.l2, Z, weight)
-        fit, held_out = loo_path(Z, codes, [Z.shape[1]], penalties, n_classes=n_classes, sample_weight=weight)
-        at = best_candidate(np.asarray(loo_loss(held_out, codes, n_classes, weight)))
+        n_classes, penalties = len(self.classes_), penalty_grid(self.l2, Z)
+        fit, held_out = loo_path(Z, codes, [Z.shape[1]], penalties, n_classes=n_classes)
+        at = best_candidate(np.asarray(loo_loss(held_out, codes, n_classes)))
         source, target = self._source_scaled(), (np.atleast_2d(fit.coef[at]), np.atleast_1d(fit.intercept[at]))
         heads = [tuple((1 - a) * s + a * t for s, t in zip(source, target)) for a in shares]
         before = Z @ source[0].T + source[1]
         before = before[:, 0] if n_classes == 2 else before
         scores = np.stack([(1 - a) * before + a * held_out[at] for a in shares])
-        losses = loo_loss(scores[None], codes, n_classes, weight)
+        losses = loo_loss(scores[None], codes, n_classes)
         return heads[int(np.argmin(losses))]
 
 
@@ -99,8 +97,7 @@ class SourceRowsBaseline(ProbeBaseline):
     def _learn(self, source: Source) -> None:
         if self.l2 == "auto":
             raise ValueError("l2 must be a number: leave-one-out over mixed rows does not estimate target accuracy.")
-        weight = np.ones(len(source.X)) if source.weight is None else source.weight
-        self._source_rows = source.rows(), source.codes, weight / weight.sum()
+        self._source_rows = source.rows(), source.codes
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -113,12 +110,12 @@ class JointTraining(SourceRowsBaseline):
     target_share: float = 0.5
     l2: float | str = 1.0
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         share = check_share("target_share", self.target_share)
-        Z_source, codes_source, weight_source = self._source_rows
-        weight = np.ones(len(Z)) if weight is None else weight
-        both = np.concatenate([(1 - share) * weight_source, share * weight / weight.sum()])
-        return self._probe(np.concatenate([Z_source, Z]), np.concatenate([codes_source, codes]), both)
+        Z_source, codes_source = self._source_rows
+        n, n_target = len(Z_source), len(Z)
+        weight = np.repeat([(1 - share) / n, share / n_target], [n, n_target])
+        return self._probe(np.concatenate([Z_source, Z]), np.concatenate([codes_source, codes]), weight=weight)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -133,12 +130,11 @@ class MixPro(SourceRowsBaseline):
     l2: float | str = 0.1
     random_state: Any = None
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray) -> Fit:
         mix = check_share("mix", self.mix)
-        Z_source, codes_source, weight_source = self._source_rows
+        Z_source, codes_source = self._source_rows
         source, target = self._pairs(codes_source, codes)
-        share = weight_source[source] if weight is None else weight_source[source] * weight[target]
-        return self._probe((1 - mix) * Z_source[source] + mix * Z[target], codes[target], share)
+        return self._probe((1 - mix) * Z_source[source] + mix * Z[target], codes[target])
 
     def _pairs(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers of the source and of the target for each mixture, always of one class."""
@@ -164,16 +160,15 @@ class DeepFeatureReweighting(Baseline):
     n_refits: int = 10
     random_state: Any = None
 
-    def _head(self, Z: np.ndarray, codes: np.ndarray, weight: Weight, groups: Any = None) -> Fit:
+    def _head(self, Z: np.ndarray, codes: np.ndarray, groups: Any = None) -> Fit:
         if self.n_refits < 1:
             raise ValueError(f"n_refits must be at least 1, got {self.n_refits}.")
         if not 0 < self.l1 < float("inf"):
             raise ValueError(f"l1 must be a positive finite number, got {self.l1}.")
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups has {len(groups)} entries for {len(codes)} rows: one is needed per row.")
-        weight = np.ones(len(codes)) if weight is None else weight
         subsets = self._subsets(codes if groups is None else np.asarray(groups))
-        heads = [sparse_head(Z[at], codes[at], weight[at], self.l1, len(self.classes_)) for at in subsets]
+        heads = [sparse_head(Z[at], codes[at], self.l1, len(self.classes_)) for at in subsets]
         return tuple(np.mean(values, axis=0) for values in zip(*heads))
 
     def _subsets(self, groups: np.ndarray) -> np.ndarray:
@@ -185,27 +180,26 @@ class DeepFeatureReweighting(Baseline):
         return np.array([np.concatenate([rng.permutation(m)[:n] for m in members]) for _ in range(refits)])
 
 
-def sparse_head(Z: np.ndarray, codes: np.ndarray, weight: np.ndarray, l1: float, n_classes: int) -> Head:
+def sparse_head(Z: np.ndarray, codes: np.ndarray, l1: float, n_classes: int) -> Head:
     """L1 logistic regression: class 1 of two, or each class against the rest.
 
     A class without rows gets no weights and the intercept of half a row, so that it keeps a small probability.
     """
     from sklearn.linear_model import LogisticRegression
 
-    Z, codes, weight = Z[weight > 0], codes[weight > 0], weight[weight > 0]
     heads = []
     for k in [1] if n_classes == 2 else range(n_classes):
         inside = codes == k
         if inside.all() or not inside.any():
-            heads.append((np.zeros(Z.shape[1]), np.log(0.5 / weight.sum()) * (-1 if inside.all() else 1)))
+            heads.append((np.zeros(Z.shape[1]), np.log(0.5 / len(Z)) * (-1 if inside.all() else 1)))
             continue
         # a large intercept_scaling leaves the intercept nearly free, which liblinear would shrink like a weight
         model = LogisticRegression(
-            l1_ratio=1.0, solver="liblinear", C=1.0 / (l1 * weight.sum()), tol=1e-6, max_iter=5000,
+            l1_ratio=1.0, solver="liblinear", C=1.0 / (l1 * len(Z)), tol=1e-6, max_iter=5000,
             intercept_scaling=100.0, random_state=0,
         )  # fmt: skip
         with _ONE_AT_A_TIME:
-            model.fit(Z, inside, weight)
+            model.fit(Z, inside)
         heads.append((model.coef_[0], model.intercept_[0]))
     coef, intercept = zip(*heads)
     return np.stack(coef), np.array(intercept)
