@@ -9,7 +9,7 @@ import pytest
 
 import pro2.active
 from pro2 import MultiLabelProjectAndProbe, ProjectAndProbe, suggest_labels
-from pro2.active import NOISE, Candidates, _greedy, _ScoreCovariance
+from pro2.active import NOISE, Candidates, _greedy, _Posterior, _ScoreCovariance
 from pro2.estimators import LinearClassifier
 from pro2.linalg.prior import PriorFamily
 
@@ -104,22 +104,28 @@ def test_without_labelled_rows_others_stand_in(problem):
 
 def test_greedy_choice_equals_brute_force():
     rng = np.random.default_rng(0)
-    A = rng.normal(size=(30, 5))
-    K, weight = 9.0 * A @ A.T, rng.uniform(0.1, 1.0, 24)  # rows 24.. are labelled
-    posterior, expected = K.copy(), []
+    A, constant = 3.0 * rng.normal(size=(30, 5)), 2.0
+    K, weight = A @ A.T + constant, rng.uniform(0.1, 1.0, 15)  # of 24 candidates 15 are targets; rows 24.. are labelled
     for i in range(24, 30):
-        posterior -= np.outer(posterior[i], posterior[i]) / (posterior[i, i] + NOISE)
+        K -= np.outer(K[i], K[i]) / (K[i, i] + NOISE)
+    posterior, expected = K.copy(), []
     for _ in range(8):
-        after = [weight @ np.diag(posterior - np.outer(k, k) / (k[i] + NOISE))[:24] for i, k in enumerate(posterior)]
-        i = min(set(range(24)) - set(expected), key=after.__getitem__)
+        gains = np.empty(24)
+        for i in range(24):
+            others = np.flatnonzero(np.arange(15) != i)  # the row itself will be known
+            after = posterior - np.outer(posterior[i], posterior[i]) / (posterior[i, i] + NOISE)
+            gains[i] = weight[others] @ (np.diag(posterior) - np.diag(after))[others]
+        gains[expected] = -np.inf
+        i = int(gains.argmax())
         expected.append(i)
         posterior -= np.outer(posterior[i], posterior[i]) / (posterior[i, i] + NOISE)
-    np.testing.assert_array_equal(_greedy(K, weight, 8, 0), expected)
+    assert any(i >= 15 for i in expected)
+    np.testing.assert_array_equal(_greedy(_Posterior(A, constant, 24, weight, 8), 8, 0), expected)
 
 
 def test_pools_larger_than_the_sample(problem, monkeypatch):
     model, X, _ = problem
-    for name, value in (("ROWS", 60), ("BATCH", 16), ("LABELED", 24)):
+    for name, value in (("ROWS", 60), ("TARGETS", 30), ("BATCH", 16), ("LABELED", 24)):
         monkeypatch.setattr(pro2.active, name, value)
     rows = suggest_labels(model, X, 50, random_state=4)
     assert len(set(rows.tolist())) == 50
@@ -200,15 +206,18 @@ def test_the_covariance_of_scores_is_the_mean_over_the_family(n_source, options,
         for name in prior.family.covariances:
             A = prior.features(Z, name)
             expected.append(A @ A.T / prior.penalties(name).min())
-    found = _ScoreCovariance(priors)(X[:20])
+    covariance = _ScoreCovariance(priors)
+    features = covariance.features(X[:20])
+    found = features @ features.T + covariance.constant
     np.testing.assert_allclose(found, np.mean(expected, axis=0), atol=1e-6 * np.abs(expected).max())
 
 
 def test_blocks_in_any_order_and_on_several_machines_are_the_whole_pool(problem, monkeypatch):
     model, X, y = problem
     adapted = model.adapt(X[:6], y[:6])
-    for limit in (30, 2048):  # more rows than that, and fewer
+    for limit in (30, 1024):  # more rows than that, and fewer
         monkeypatch.setattr(pro2.active, "ROWS", limit)
+        monkeypatch.setattr(pro2.active, "TARGETS", limit // 2)
         monkeypatch.setattr(pro2.active, "BATCH", 8)
         free = np.delete(np.arange(len(X)), [3, 50])
         start = Candidates(20, random_state=7)
@@ -216,7 +225,9 @@ def test_blocks_in_any_order_and_on_several_machines_are_the_whole_pool(problem,
         parts = [copy.deepcopy(start) for _ in range(2)]
         for block in np.array_split(free[::-1], 6):
             parts[int(block[0] > 40)].add(X[block], block)
-        repeated = copy.deepcopy(start).merge(parts[0]).merge(parts[1]).merge(parts[0])
+        repeated = copy.deepcopy(start)
+        for part in (parts[0], parts[1], parts[0]):
+            repeated.add(part.X, part.rows)
         np.testing.assert_array_equal(repeated.rows, start.among(free))
         np.testing.assert_array_equal(repeated.X, X[repeated.rows])
         rows = repeated.suggest(model, adapted, X[[3, 50]])
@@ -228,22 +239,18 @@ def test_blocks_in_any_order_and_on_several_machines_are_the_whole_pool(problem,
 
 def test_candidates_are_a_random_sample():
     chosen = np.stack([Candidates(4, seed).among(np.arange(10_000)) for seed in range(40)])
-    assert chosen.shape == (40, 2048)
-    assert len(np.unique(chosen)) > 9990
-    # mean of a uniform sample without replacement: 4999.5 with a standard error of 57
-    assert np.abs(chosen.mean(axis=1) - 4999.5).max() < 4 * 57
+    assert chosen.shape == (40, 1024)
+    assert len(np.unique(chosen)) > 9700
+    # mean of a uniform sample without replacement: 4999.5 with a standard error of 86
+    assert np.abs(chosen.mean(axis=1) - 4999.5).max() < 4 * 86
     counts = np.bincount(chosen.ravel(), minlength=10_000)
-    assert counts.var() == pytest.approx(40 * 0.2048 * 0.7952, rel=0.1)
+    assert counts.var() == pytest.approx(40 * 0.1024 * 0.8976, rel=0.1)
 
 
-def test_candidates_of_other_choices_do_not_mix(problem):
+def test_mistakes_in_blocks_are_named(problem):
     model, X, _ = problem
     rows = np.arange(len(X))
-    with pytest.raises(ValueError, match="another n or random_state"):
-        Candidates(4, 0).merge(Candidates(4, 1))
     with pytest.raises(ValueError, match="rows has 3 numbers"):
         Candidates(4).add(X, rows[:3])
-    with pytest.raises(ValueError, match="earlier blocks"):
-        Candidates(4).add(X, rows).add(X[:, :3], rows)
     with pytest.raises(ValueError, match="X_pool cannot be used"):
         Candidates(4).suggest(model)

@@ -2,10 +2,10 @@
 
 Under the prior that `ProjectAndProbe.adapt` uses, scores f over rows are Gaussian with covariance K. A label at row i
 takes K[j, i]^2 / (K[i, i] + noise) off the variance of f at row j. Rows are taken one after the other, each the one
-that takes most off the sum over the pool, weighted by how undecided the current classifier is about each row. Rows in
-dense regions teach much about others, a row next to one that was taken teaches little: batches are representative and
-diverse without a separate rule (transductive experimental design, Yu, Bi & Tresp 2006; with the weights it is the
-Fisher-information criterion of Ash et al. 2021, "Gone fishing", for this prior).
+that takes most off the sum over the other rows, weighted by how undecided the current classifier is about each of them;
+its own class will be known. Rows in dense regions teach much about others, a row next to one that was taken teaches
+little: batches are representative and diverse without a separate rule (transductive experimental design, Yu, Bi & Tresp
+2006; with the weights it is the Fisher-information criterion of Ash et al. 2021, "Gone fishing", for this prior).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from pro2.linalg.logistic import probabilities
 from pro2.linalg.prior import SourcePrior
 
 NOISE = 1.0  # of a label, in whose units the covariance is
-ROWS = 2048  # a larger pool is represented by this many random rows
-BATCH = 512  # rows taken from one such sample
+ROWS = 1024  # a larger pool is represented by this many random rows
+TARGETS = 512  # of them, over which the variance is summed: more did not choose better
+BATCH = 256  # rows taken from one such sample
 LABELED = 1024  # labelled rows that are remembered
 WIDE = 4096  # features from which on a root of D x D costs more than it saves
 SINGLE = 1e7  # of features: single precision holds sums of their fourth powers
@@ -54,7 +55,7 @@ def suggest_labels(
     ids : array (N,), optional
         Names of the rows: what is returned instead of row numbers.
     random_state : int, Generator or None
-        Which rows stand for a pool of more than 2048, or for more than 1024 labelled rows; fewer need no chance. See
+        Which rows stand for a pool of more than 1024, or for more than 1024 labelled rows; fewer need no chance. See
         `pro2.active.Candidates`, also for pools larger than memory.
     X_labeled : array (M, D), optional
         Rows labelled so far. Give them in later rounds: new rows then differ from them as well as from each other.
@@ -84,21 +85,9 @@ def suggest_labels(
 class Candidates:
     """The rows that `suggest_labels` chooses from, collected from blocks of a pool of any size in bounded memory.
 
-    Every row has a random key, a hash of its number and `random_state`, and those with the smallest keys stay: 2048 for
-    up to 512 suggestions, 512 more for each further 512. Neither the order of blocks nor how they are cut matters, and
-    a row that comes twice counts once. Blocks can be reduced on several machines by copies of one object, then merged.
-
-    Examples
-    --------
-    >>> from pro2 import ProjectAndProbe
-    >>> X = np.random.default_rng(0).normal(size=(5000, 4))
-    >>> model = ProjectAndProbe().fit(X[:200], X[:200, 0] > 0)
-    >>> candidates = Candidates(n=4, random_state=0)
-    >>> for first in range(0, 5000, 1000):
-    ...     rows = np.arange(first, first + 1000)
-    ...     _ = candidates.add(X[rows], rows)
-    >>> bool((candidates.suggest(model) == suggest_labels(model, X, 4, random_state=0)).all())
-    True
+    Every row has a random key, a hash of its number and `random_state`, and those with the smallest keys stay: 1024 for
+    up to 256 suggestions, 256 more for each further 256. So neither the order of blocks matters nor how they are cut, a
+    row that comes twice counts once, and the `X` and `rows` of one object can be added to another.
     """
 
     def __init__(self, n: int, random_state: Any = None) -> None:
@@ -117,8 +106,6 @@ class Candidates:
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) != len(X):
             raise ValueError(f"rows has {len(rows)} numbers for {len(X)} rows of X: give one for each.")
-        if self.X is not None and X.shape[1] != self.X.shape[1]:
-            raise ValueError(f"X has {X.shape[1]} features, earlier blocks {self.X.shape[1]}: give one kind of rows.")
         full = len(self.rows) == self._limit
         new = _keys(rows, self._seed) < (_keys(self.rows, self._seed).max() if full else np.inf)
         X, rows = to_numpy(X[new]), rows[new]
@@ -128,12 +115,6 @@ class Candidates:
         kept = first[np.searchsorted(numbers, self.among(numbers))]
         self.X, self.rows = X[kept], rows[kept]
         return self
-
-    def merge(self, other: Candidates) -> Candidates:
-        """With the candidates of other blocks."""
-        if (other.n, other._seed) != (self.n, self._seed):
-            raise ValueError("candidates of another n or random_state: copy one object to all workers.")
-        return self if other.X is None else self.add(other.X, other.rows)
 
     def suggest(self, model: Any, adapted: Any = None, X_labeled: Any = None) -> np.ndarray:
         """What `suggest_labels` returns for the whole pool, as row numbers."""
@@ -153,12 +134,15 @@ class Candidates:
         left, taken = self.rows, np.empty(0, dtype=np.int64)
         while len(taken) < self.n:
             rows = _least(left, ROWS, self._seed)
+            targets = _least(rows, TARGETS, self._seed)
+            rows = np.concatenate([targets, np.setdiff1d(rows, targets)])
             pool = X[np.searchsorted(self.rows, rows)]
-            weight = _indecision(adapted, pool)
+            weight = _indecision(adapted, pool[: len(targets)])
             known = known[_least(np.arange(len(known)), LABELED, self._seed)]
             both = np.concatenate([pool, known])
-            K = covariance(unit_rows(both) if model.unit_rows_ else both)
-            new = _greedy(K, weight, min(BATCH, self.n - len(taken), len(rows)), standing_in)
+            A = covariance.features(unit_rows(both) if model.unit_rows_ else both)
+            n = min(BATCH, self.n - len(taken), len(rows))
+            new = _greedy(_Posterior(A, covariance.constant, len(rows), weight, standing_in + n), n, standing_in)
             taken, known = np.concatenate([taken, rows[new]]), np.concatenate([known, pool[new]])
             left = np.setdiff1d(left, taken)
         return taken
@@ -214,7 +198,8 @@ class _ScoreCovariance:
     """Of the scores of rows, in units of the noise of a label: the mean over scales and covariances of the family.
 
     The prior scale is the largest: few labels must be able to matter. The mean is one quadratic form of rows z, divided
-    by the smallest of the input scales: z' M z + constant with M = R R', made once for a model.
+    by the smallest of the input scales: z' M z + constant with M = R R', made once for a model. So features A of rows
+    have the covariance A A' + constant.
     """
 
     def __init__(self, priors: Sequence[SourcePrior]) -> None:
@@ -241,13 +226,11 @@ class _ScoreCovariance:
             values, vectors = np.linalg.eigh(M)
             return np.asarray(np.linalg.qr(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T, mode="r")).T
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Covariance (m, m) of the scores of rows X (m, D), in single precision where that holds its squares."""
-        A = self._wide_features(X) if self.R is None else self._features(X, self.R)
-        return np.asarray(A @ A.T + A.dtype.type(self.constant))
-
-    def _features(self, X: np.ndarray, R: np.ndarray) -> np.ndarray:
-        first = self.priors[0]
+    def features(self, X: np.ndarray) -> np.ndarray:
+        """A of rows X (m, D), in single precision where that holds sums of fourth powers."""
+        if self.R is None:
+            return self._wide_features(X)
+        first, R = self.priors[0], self.R
         Z = replace(first, scale=self.scale, centre=first.centre * (first.scale / self.scale)).rows(X)
         largest = len(R) * float(np.abs(R).max()) * max(Z.max(), -Z.min())
         return times_triangle(*(part.astype(np.float32 if largest < SINGLE else np.float64) for part in (Z, R)))
@@ -263,48 +246,60 @@ class _ScoreCovariance:
         return A.astype(np.float32) if np.abs(A).max() < SINGLE else A
 
 
-def _greedy(K: np.ndarray, weight: np.ndarray, n: int, standing_in: int) -> np.ndarray:
-    """n pool rows, each taking most off the weighted variance given those before; rows after the pool are labelled."""
-    posterior = _Posterior(_given_labels(K, len(weight)), weight, standing_in + n)
-    stands, free = (np.ones(len(weight), dtype=bool) for _ in range(2))
-    for _ in range(min(standing_in, len(weight))):
+def _greedy(posterior: _Posterior, n: int, standing_in: int) -> np.ndarray:
+    """n candidates, each taking most off the weighted variance given those before."""
+    stands, free = (np.ones(len(posterior.A), dtype=bool) for _ in range(2))
+    for _ in range(min(standing_in, len(stands))):
         posterior.take(stands)
     return np.array([posterior.take(free) for _ in range(n)], dtype=np.intp)
 
 
-def _given_labels(K: np.ndarray, pool: int) -> np.ndarray:
-    """Covariance of the scores of the pool, the first rows, after a label for each of the others."""
-    if len(K) == pool:
-        return K
-    known, across = K[pool:, pool:], K[pool:, :pool]
-    # labels that say all about each other must not make it singular where scores are so large that noise is nothing
-    noise = NOISE + np.finfo(K.dtype).eps * np.trace(known)
-    U = solve_triangular(np.linalg.cholesky(known + noise * np.eye(len(known), dtype=K.dtype)), across, lower=True)
-    return np.asarray(K[:pool, :pool] - U.T @ U)
-
-
 class _Posterior:
-    """Covariance K - U'U of the scores after labels, and what one more label would take off the weighted variance."""
+    """Covariance A A' + constant - U'U of the scores of candidates after labels, and what one more label would bring.
 
-    def __init__(self, K: np.ndarray, weight: np.ndarray, size: int):
-        self.K, self.weight = K, weight.astype(K.dtype)
-        self.U, self.n = np.empty((size, len(K)), dtype=K.dtype), 0
-        self.variance = np.diagonal(K).astype(np.float64)
-        self.reach = (self.weight @ (K * K)).astype(np.float64)  # sum over j of weight_j K[j, i]^2
+    Rows of A are the candidates, the first ones also the targets, whose weighted variance counts; the last ones after
+    `n_candidates` are labelled.
+    """
+
+    def __init__(self, A: np.ndarray, constant: float, n_candidates: int, weight: np.ndarray, size: int) -> None:
+        self.A, known, self.constant = A[:n_candidates], A[n_candidates:], A.dtype.type(constant)
+        self.n_targets, self.weight = len(weight), weight.astype(A.dtype)
+        self.n_known = self.n = len(known)
+        self.U = np.empty((self.n + size, n_candidates), dtype=A.dtype)
+        self.U[: self.n] = self._given(known)
+        U, targets = self.U[: self.n], slice(len(weight))
+        self.variance = _squares(self.A.T) + float(constant) - _squares(U)
+        self.K = self.A @ self.A[targets].T + self.constant - U.T @ U[:, targets]
+        self.reach = ((self.K * self.K) @ self.weight).astype(np.float64)  # sum over targets j of weight_j K[i, j]^2
+
+    def _given(self, known: np.ndarray) -> np.ndarray:
+        """U for a label at each of these rows."""
+        K = known @ known.T + self.constant
+        # labels that say all about each other must not make it singular where scores are so large that noise is nothing
+        K[np.diag_indices_from(K)] += NOISE + np.finfo(K.dtype).eps * np.trace(K)
+        across = known @ self.A.T + self.constant
+        return np.asarray(solve_triangular(np.linalg.cholesky(K), across, lower=True)) if len(known) else across
 
     def take(self, allowed: np.ndarray) -> int:
         """The row that helps most among those allowed, as if its label were known from now on."""
-        gain = self.reach / (np.maximum(self.variance, 0.0) + NOISE)
-        i = int(np.argmax(np.where(allowed, gain, -np.inf)))
+        gain, variance, T = self.reach.copy(), np.maximum(self.variance, 0.0), self.n_targets
+        gain[:T] -= self.weight * variance[:T] ** 2  # what a label says about its own row
+        i = int(np.argmax(np.where(allowed, gain / (variance + NOISE), -np.inf)))
         allowed[i] = False
-        # condition on a label at row i: K becomes K - k k' / s, and `reach` follows without forming it
+        # condition on a label at row i: the covariance K becomes K - k k' / s, and `reach` follows without forming it
         U = self.U[: self.n]
-        k = self.K[i] - U[:, i] @ U
+        k = self.A @ self.A[i] + self.constant - U[:, i] @ U
         s = max(float(k[i]), 0.0) + NOISE
-        wk = self.weight * k
-        overlap = self.K @ wk - (U @ wk) @ U
-        self.reach += (k / s) * ((k / s) * (wk @ k) - 2.0 * overlap)
+        wk = self.weight * k[:T]
+        since = U[self.n_known :]
+        overlap = self.K @ wk - (since[:, :T] @ wk) @ since
+        self.reach += (k / s) * ((k / s) * (wk @ k[:T]) - 2.0 * overlap)
         self.variance -= k * k / s
         self.U[self.n] = k / math.sqrt(s)
         self.n += 1
         return i
+
+
+def _squares(A: np.ndarray) -> np.ndarray:
+    """Of the lengths of columns, in double precision."""
+    return np.einsum("ij,ij->j", A, A).astype(np.float64)

@@ -102,12 +102,11 @@ def test_wrong_arguments_are_named() -> None:
 def test_blocks_are_the_whole(n: int) -> None:
     y, proba, classes = problem(n)
     codes, group = np.searchsorted(classes, y), np.where(np.arange(n) < n // 2, "early", y)
-    parts = [EvaluationSums(classes), EvaluationSums(classes)]
+    sums = EvaluationSums(classes)
     for rows in np.array_split(np.arange(n), 7):
-        scores = row_scores(proba[rows], codes[rows])
-        parts[int(rows[0] > n // 2)].add(codes[rows], **scores, group=group[rows])
-    assert parts[0].merge(parts[1]).result() == evaluate(y, proba, classes, group)
-    assert sum(block.nbytes for block in parts[0]._rows) == (24 * n if n == 300 else 0)
+        sums.add(codes[rows], **row_scores(proba[rows], codes[rows]), group=group[rows])
+    assert sums.result() == evaluate(y, proba, classes, group)
+    assert sum(block.nbytes for block in sums._rows) == (24 * n if n == 300 else 0)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 2.5])  # calibrated, and too sure of itself

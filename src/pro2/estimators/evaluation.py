@@ -110,28 +110,14 @@ class EvaluationSums:
         K, hit = len(self.classes), predicted == codes
         self.confusion += np.bincount(codes * K + predicted, minlength=K * K).reshape(K, K)
         if group is not None:
-            self._add_groups(_hits_by_group(hit, np.asarray(group)))
+            for name, counts in _hits_by_group(hit, np.asarray(group)).items():
+                self.groups[name] = self.groups.get(name, 0) + counts
         rows = np.stack([np.minimum((top * N_BINS).astype(int), N_BINS - 1), hit - top, loss])
         # sums of such multiples are exact, so that their order does not matter
         values = np.rint(np.stack([rows[1], rows[1] ** 2, rows[2], rows[2] ** 2]) / SUMMED) * SUMMED
         self._sums += [np.bincount(rows[0].astype(int), weights=each, minlength=N_BINS) for each in values]
-        self._keep([rows])
+        self._rows = [*self._rows, rows] if self.confusion.sum() <= MAX_RESAMPLED // N_BOOTSTRAP else []
         return self
-
-    def merge(self, other: EvaluationSums) -> EvaluationSums:
-        """With the rows of other blocks, which come after these."""
-        self.confusion += other.confusion
-        self._add_groups(other.groups)
-        self._sums += other._sums
-        self._keep(other._rows)
-        return self
-
-    def _add_groups(self, found: dict[Any, np.ndarray]) -> None:
-        for name, counts in found.items():
-            self.groups[name] = self.groups.get(name, 0) + counts
-
-    def _keep(self, rows: list[np.ndarray]) -> None:
-        self._rows = [*self._rows, *rows] if self.confusion.sum() <= MAX_RESAMPLED // N_BOOTSTRAP else []
 
     def result(self) -> Evaluation:
         """The measures of all rows so far."""
