@@ -29,7 +29,8 @@ def written(table: EmbeddingTable, model, truth, tmp_path_factory) -> tuple[Sess
     events.append(Event("adjudicate", "ben", pool.ids[1], truth[1], key="b2", time=2e9))
     with store.transaction():
         store.append(events)
-    session.fit()
+    session.refitter.request()
+    session.refitter.wait()
     export = pytest.importorskip("pro2.export").export
     writers = {"classifier.onnx": lambda head, path: export(head, path, "onnx", force=True)}
     return session, folder, write_outputs(session, folder, writers, {"source": {"backbone": "net"}})

@@ -116,6 +116,8 @@ def open_page(
         stack.callback(session.refitter.stop)
         n_given = session.add_labels(given)
         session.fit()
+        if session.store.labels:
+            session.refitter.request()  # for their label sets; the first item does not wait for them
         session.refitter.prepare(lambda: session.neighbours.lengths)  # the first search for similar items needs no wait
 
         def done() -> dict[str, Any]:

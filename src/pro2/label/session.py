@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -103,8 +104,8 @@ class Session:
             callback()
 
     def fit(self) -> None:
-        """Fit the present labels and choose the next rows, in this thread."""
-        for fitted in self._steps():
+        """Fit the present labels and choose the next rows, in this thread; label sets come with the next refit."""
+        for fitted in islice(self._steps(), 2):
             self.set_model(fitted)
 
     def _steps(self) -> Iterator[Fitted]:
