@@ -99,9 +99,11 @@ def test_labelled_rows_are_known_again(centres, options, tmp_path):
     y = np.arange(500) % N_CLASSES
     X, labels = target(centres, 6, 2)
     new = target(centres, 20, 3)[0]
+    X[5, 0] = 0.0
     adapted = ProjectAndProbe(**options).fit(drawn(centres, y, 1), y).adapt(X, labels, np.r_[0.0, np.ones(29)])
     rows = np.concatenate([new[:10], X, new[10:]])
     expected = np.isin(np.arange(len(rows)), np.arange(11, 40))  # row 10 had no weight
     for each in (adapted, pro2.load(adapted.save(tmp_path / "m"))):
         np.testing.assert_array_equal(each.was_labelled(rows), expected)
         np.testing.assert_array_equal(each.was_labelled(rows.astype(np.float32)), expected)
+        assert each.was_labelled(np.where(X[5:6] == 0.0, -0.0, X[5:6])).all()

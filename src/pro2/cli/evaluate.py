@@ -91,7 +91,7 @@ def evaluate(
     if out is not None:
         lines = [list(each.values()) for each in records]
         atomic_write(out, lambda file: write_rows(file, list(records[0]), lines), force)
-    known = rows.take(labelled_before).ids.tolist()
+    known = rows.take(labelled_before).ids.tolist() if len(labelled_before) else []
     measured, *before = (result.to_dict() for result in results)
     value = {"rows": len(rows), "unlabeled": len(unlabelled), "labelled_before": known, **measured}
     find, batches = copy_search(learned, cosine), rows.iter_batches() if learned else []
@@ -138,7 +138,7 @@ class Measure:
                 found = row_scores(head.predict_proba(X), *codes)
             columns |= {f"{i} {name}": values for name, values in found.items()}
         if hasattr(self.heads[0], "known_hashes_"):
-            columns["labelled"] = self.heads[0].was_labelled(X)
+            columns["labelled"] = self.heads[0]._was_labelled(X)
         return columns
 
 

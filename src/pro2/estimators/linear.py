@@ -25,7 +25,7 @@ from pro2.estimators.base import (
 from pro2.estimators.files import FileMixin
 from pro2.estimators.report import AdaptationReport, Head, ReportInputs
 from pro2.linalg.arrays import Array, asarray_like, both_scores, to_numpy
-from pro2.linalg.labelled import row_hashes
+from pro2.linalg.labelled import row_hashes, short_hashes
 from pro2.linalg.logistic import probabilities
 
 Part = TypeVar("Part", bound=Any)
@@ -205,9 +205,12 @@ class LinearClassifier(AffineMixin, BaseEstimator):
         """
         if not hasattr(self, "known_hashes_"):
             raise AttributeError("was_labelled needs an adaptation: this classifier was not made by adapt.")
-        X = to_numpy(check_X(self, X, reset=False))
+        return self._was_labelled(to_numpy(check_X(self, X, reset=False)))
+
+    def _was_labelled(self, X: np.ndarray) -> np.ndarray:
+        """The same for rows that are checked."""
         with np.errstate(over="ignore"):
-            found = np.isin(row_hashes(X, np.uint32), self.known_hashes_.astype(np.uint32))
+            found = np.isin(short_hashes(X), self.known_hashes_.astype(np.uint32) & np.uint32(0x7FFFFFFF))
             found[found] = np.isin(row_hashes(X[found]), self.known_hashes_)
         return found
 
