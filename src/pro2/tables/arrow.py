@@ -176,8 +176,12 @@ class Source:
     @classmethod
     def of(cls, table: pa.Table, origin: str) -> Self:
         """Columns of a table in memory or in a memory map."""
-        keep = all(column.num_chunks <= 1 for column in table.columns)
-        return cls(table.schema, len(table), lambda names, rows: table.select(names).to_batches(), origin, True, keep)
+
+        def load(names: list[str], rows: int | None) -> list[pa.RecordBatch]:
+            return table.select(names).to_batches()
+
+        is_one = all(column.num_chunks <= 1 for column in table.columns)
+        return cls(table.schema, len(table), load, origin, mapped=True, keep=is_one)
 
     def choose(self, embedding: str | None) -> Self:
         """Find the column or columns that hold the embedding."""

@@ -244,7 +244,7 @@ def read_folder(
                 yield pa.record_batch(columns, schema=kinds)
 
     n_rows, mapped = sum(part.n_rows for part in parts), all(part.mapped for part in parts)
-    return Source(schema, n_rows, load, origin, mapped, parts=parts, embedding=parts[0].embedding)
+    return Source(schema, n_rows, load, origin, mapped=mapped, parts=parts, embedding=parts[0].embedding)
 
 
 def _check_part(part: Source, first: Source) -> None:
