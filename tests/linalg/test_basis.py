@@ -138,6 +138,15 @@ def test_scores_are_squared_correlations_and_first_is_largest(rng):
     assert basis.scores.argmax() == 0
 
 
+def test_isotropic_source_has_one_informative_direction(rng):
+    mu = rng.normal(size=6)
+    m = Moments((0, 1), np.ones(2), np.stack([-mu, mu]), 2 * np.eye(6))
+    a, b = krylov_basis(m, 6, 0.1), krylov_basis(m, 6, 0.1)
+    assert a.n_informative == 1
+    np.testing.assert_array_equal(a.components, b.components)
+    np.testing.assert_allclose(a.components @ a.components.T, np.eye(6), atol=1e-12)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("K", [2, 4])
