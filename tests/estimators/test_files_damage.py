@@ -50,6 +50,7 @@ FORGED_OBJECTS = {
     "numbers as texts": labels(1, 2),
     "no list of labels": {"classes_": {"$texts": "ab"}},
     "missing label": labels(0.0, NAN, tag="$objects"),
+    "a number beyond all": {"ridge": {"$float": 10**400}},
     "labels that are equal": labels(True, 1, tag="$objects"),
     "mixed labels": labels("a", 1, tag="$objects"),
     "a wide label": labels("x" * 1_000_000, *map(str, range(5000))),
@@ -121,10 +122,14 @@ def test_forged_files_are_refused(tmp_path: Path, change: Any) -> None:
 
 
 def test_an_edited_file_does_not_match_its_digest(tmp_path: Path) -> None:
-    path = copied(tmp_path)
-    rewrite(path, lambda d, t: d["provenance"]["source"].update(backbone="better"), reseal=False)
-    with pytest.raises(ValueError, match="does not match its digest"):
-        pro2.load(path)
+    for edit in (
+        lambda d, t: d["provenance"]["source"].update(backbone="better"),
+        lambda d, t: d.update(digest=""),
+        lambda d, t: d.update(digest="\ud800"),
+    ):
+        path = rewrite(copied(tmp_path), edit, reseal=False)
+        with pytest.raises(ValueError, match=f"{path} is damaged .its content does not match its digest"):
+            pro2.load(path)
 
 
 def test_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:

@@ -459,11 +459,17 @@ def sealed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
     """
     text = json.dumps({**document, "digest": NO_DIGEST}, sort_keys=True)  # so that it comes first
     message = pack(tensors, {KEY: text})
-    return message.replace(NO_DIGEST.encode(), _digest(message), 1)
+    return message.replace(NO_DIGEST.encode(), _digest(message, NO_DIGEST).encode(), 1)
 
 
-def _digest(message: bytes) -> bytes:
-    return b"sha256:" + hashlib.sha256(message).hexdigest().encode()
+def _digest(message: bytes, digest: str) -> str:
+    """What the digest of a message should be that has another one; the message is not copied."""
+    found = digest.encode(errors="replace")
+    at, whole = message.find(found), memoryview(message)
+    state = hashlib.sha256(whole[:at])
+    state.update(NO_DIGEST.encode())
+    state.update(whole[at + len(found) :])
+    return "sha256:" + state.hexdigest()
 
 
 def _read(path: Path) -> bytes:
@@ -494,8 +500,7 @@ def _opened(message: bytes, name: str) -> tuple[Any, Description, Tensors]:
                 f"{name} has format version {description.version}, written by pro2 {description.pro2_version[:20]}; "
                 f"this version of pro2 reads {FORMAT_VERSION}: {advice}"
             )
-        digest = description.digest.encode()
-        if digest != _digest(message.replace(digest, NO_DIGEST.encode(), 1)):
+        if description.digest != _digest(message, description.digest):
             raise FormatError("its content does not match its digest")
         found = _object(description.object, tensors)
         if not isinstance(found, FileMixin):
@@ -571,5 +576,5 @@ def parse_json(text: str, what: str) -> Any:
         raise FormatError(f"its {what} has {len(text):,} characters, more than the limit of {MAX_TEXT:,}")
     try:
         return json.loads(text, object_hook=_decoded)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"unreadable {what}: {str(error)[:100]}") from error
