@@ -105,6 +105,7 @@ def test_score_is_the_share_of_right_answers(rng):
     bank, ids = ProbeBank(model).fit(X, y), np.repeat(np.arange(4), 10)
     flat, labels, weight = X.reshape(40, -1), y.reshape(-1), rng.uniform(0.1, 1.0, 40)
     right = bank.predict(flat, ids) == labels
+    assert clone(bank).model is model
     assert bank.score(flat, labels, target=ids) == pytest.approx(right.mean())
     assert bank.score(flat, labels, weight, target=ids) == pytest.approx(np.average(right, weights=weight))
 

@@ -46,6 +46,7 @@ FORGED_OBJECTS = {
     "true for a number": {"l2": True},
     "width": {"n_features_in_": 10**12},
     "no classes": {"classes_": GONE},
+    "one class": labels("a"),
     "label type": labels("a", "b", tag="$numbers"),
     "numbers as texts": labels(1, 2),
     "no list of labels": {"classes_": {"$texts": "ab"}},

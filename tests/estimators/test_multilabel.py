@@ -107,6 +107,8 @@ def test_missing_labels_are_left_out(model):
     assert adapted.estimators_[1] is model.estimators_[1]
     np.testing.assert_array_equal(adapted.estimators_[2].coef_, model.adapt(X, Y).estimators_[2].coef_)
     assert adapted.estimators_[0].report_.n_labels == 16
+    assert adapted.report_.to_dict()["0"]["n_labels"] == 16
+    assert adapted.report_.to_dict()["1"] is None
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,9 @@ def test_the_report_counts_them_and_the_source_head_never_names_them(case):
     source_right = np.mean(model.predict(few[0]) == few[1])
     assert report.source_accuracy == pytest.approx(source_right)
     assert report.accuracy > report.source_accuracy
+
+
+def test_text_and_numbers_do_not_mix(case):
+    model, (X, y), _ = case
+    with pytest.raises(ValueError, match="both as text, or both as numbers"):
+        model.adapt(X, np.arange(len(y)) % 2, new_classes="allow")

@@ -160,6 +160,13 @@ def test_labels_help_at_every_scale(parts, scale):
     assert model.adapt(Xt, yt).score(X, y) > model.score(X, y) + 0.2
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.int64])
+def test_other_number_types(parts, dtype):
+    Xs, ys, Xt, yt, X, y = ((10 * a).astype(dtype) if a.ndim == 2 else a for a in parts)
+    adapted = pro2.ProjectAndProbe().fit(Xs, ys).adapt(Xt, yt)
+    assert adapted.score(X, y) > 0.6
+
+
 def test_a_feature_constant_in_source_and_alive_in_target_stays_tame(parts, rng):
     Xs, ys, Xt, yt, X, y = parts
     dead = lambda A, v: np.hstack([A, v])  # noqa: E731
@@ -245,6 +252,21 @@ def test_it_is_scikit_learns_problem(K, class_weight):
     theirs = LogisticRegression(C=1 / (0.05 * total.sum()), tol=1e-10, max_iter=5000).fit(X, y, total)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
     assert ours.kkt_ <= 1e-9
+
+
+def test_validation_rows_choose_for_the_probe():
+    X, y = make_rows(200)
+    few, val = (X[:20], y[:20]), (X[20:], y[20:])
+    chosen = Probe().fit(*few, X_val=val[0], y_val=val[1])
+    assert chosen.score(*val) >= Probe().fit(*few).score(*val)
+
+
+def test_the_prior_mean_of_features_that_are_not_used_plays_no_part():
+    rng = np.random.default_rng(5)
+    X, y, prior = rng.normal(size=(20, 6)), np.arange(20) % 2, rng.normal(size=6)
+    whole = Probe(n_features=3, l2=0.1).fit(X, y, prior_mean=prior)
+    short = Probe(n_features=3, l2=0.1).fit(X[:, :3], y, prior_mean=prior[:3])
+    np.testing.assert_allclose(whole.predict_proba(X), short.predict_proba(X[:, :3]), atol=1e-9)
 
 
 def test_what_is_not_solved_is_said(monkeypatch):

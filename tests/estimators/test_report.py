@@ -115,12 +115,18 @@ def test_it_is_made_when_it_is_first_asked_for(rows, monkeypatch):
     [
         ("suggested", "24", "suggested"),
         ("auto", "one", "one label"),
+        ("auto", "one class", "all labels are of one class"),
         ("auto", "one of each class", "label a second row of each class"),
     ],
 )
 def test_an_accuracy_that_the_labels_cannot_tell_is_withheld(rows, way, sampling, labels, why):
     Xs, ys, X, y = rows
-    few = {"24": range(24), "one": [0], "one of each class": [np.flatnonzero(y == name)[0] for name in np.unique(y)]}
+    few = {
+        "24": range(24),
+        "one": [0],
+        "one class": np.flatnonzero(y == y[0])[:5],
+        "one of each class": [np.flatnonzero(y == name)[0] for name in np.unique(y)],
+    }
     model = ProjectAndProbe(label_sampling=sampling, **WAYS[way]).fit(Xs, ys)
     report = model.adapt(X[few[labels]], y[few[labels]]).report_
     assert math.isnan(report.accuracy)
