@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from pro2.linalg.arrays import Array, asarray_like, encode, is_missing, to_numpy, unique_labels
+from pro2.linalg.arrays import Array, asarray_like, is_missing, to_numpy, unique_labels
 
 LARGEST = 1e150  # of a value: its square, and sums of such squares, are still numbers; so are those of its inverse
 WEIGHTS = (1e-100, 1e100)  # of a row, if not 0: products of two are still numbers
@@ -195,7 +195,8 @@ def encode_known(y: np.ndarray, classes: np.ndarray, name: str, advice: str = NE
             f"{name} has classes {unknown[:5]}{more} that the source does not have ({known[:10]}): "
             f"{_spelling_mismatch(unknown, known) or advice}."
         )
-    return encode(y, known)[1]
+    place = {label: code for code, label in enumerate(known)}
+    return np.fromiter(map(place.__getitem__, y.tolist()), np.int64, len(y))
 
 
 def _spelling_mismatch(unknown: list[Any], known: list[Any]) -> str | None:

@@ -74,6 +74,8 @@ def matrix(array: pa.Array, width: int, name: str, start: int = 0) -> np.ndarray
 def to_numpy(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """A column as `columns` describes it: numbers without a copy where they are in one piece, None for missing text."""
     kind = kind_of(column.type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.dictionary_encode()
     if is_list(column.type):
         width = list_width(column)
         parts = [matrix(chunk, width, name) for chunk in column.chunks] or [np.empty((0, width))]

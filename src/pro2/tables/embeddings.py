@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import pro2
@@ -253,15 +254,18 @@ class EmbeddingTable:
         An id that the file does not have is an error, because a label without a row is a lost label. An id that a
         filter left out is not.
         """
-        keys, known = to_ids(ids, len(values)).to_pylist(), self._source.ids
-        unknown = set(keys) - set(known.to_pylist())
+        known = self._source.ids
+        keys = to_ids(ids, len(values)).cast(known.type).combine_chunks()
+        place = pc.index_in(known, value_set=keys)  # of each row of the file, among the keys
+        by_id = dict(zip(keys.to_pylist(), np.asarray(values).tolist()))
+        unknown = by_id.keys() - set(keys.take(place.unique().drop_null()).to_pylist())
         if unknown:
             raise TableError(
                 f"{len(unknown)} of {len(keys)} ids are not in {self._source.origin}, e.g. {min(unknown)!r}; "
                 f"its first is {known[0].as_py()!r}: check that both write ids the same way"
             )
-        by_id = dict(zip(keys, np.asarray(values).tolist()))
-        return read_only(objects([by_id.get(name) for name in self.ids.tolist()]))
+        found = objects([*(by_id[key] for key in keys.to_pylist()), None])
+        return read_only(found[place.fill_null(-1).to_numpy()[self.rows]])
 
     # ---- some of its rows
 

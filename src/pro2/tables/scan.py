@@ -31,7 +31,7 @@ from pro2.tables import TableError
 from pro2.tables.arrow import Source
 from pro2.tables.columns import to_json
 from pro2.tables.embeddings import PART_ROWS, EmbeddingTable
-from pro2.tables.sources import read
+from pro2.tables.sources import is_address, read
 
 NUMBERS = 1 << 22  # in a batch: 16 MiB in single precision
 BLOCK = 1 << 16  # numbers that are converted at a time: they stay in the cache
@@ -188,9 +188,10 @@ def _copied(X: np.ndarray) -> dict[str, pa.Array]:
 def _on_ray(
     table: EmbeddingTable, work: Work, along: Sequence[np.ndarray], wanted: list[tuple[int, Part]], address: str
 ) -> Results:
-    opened = table._source.opened
-    if opened is None:
+    if table._source.opened is None:
         raise TableError("the workers of a cluster open the table by its path: save it where all nodes can read it")
+    path, embedding = table._source.opened
+    opened = path if is_address(path) else str(Path(path).resolve()), embedding
     ray = cluster.join(address)
     given = {str(i): values for i, values in enumerate([table.rows, *along])}
     items = [
