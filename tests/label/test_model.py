@@ -11,6 +11,8 @@ import pytest
 from pro2 import ProjectAndProbe
 from pro2.label.model import FOLDS, QUEUE, Fitted, Labelled, Refitter, abstention, refit, start_from
 
+CLASSES = ["cat", "dog", "fox"]
+
 
 def labelled_of(rows: list[int], truth: list[str], n_random: int, n_rows: int) -> Labelled:
     free, assigned = np.setdiff1d(np.arange(n_rows), rows), np.empty(0, np.intp)
@@ -99,7 +101,7 @@ def test_a_new_class_next_to_numbers_makes_all_of_them_text(pool, model, truth):
 def test_label_sets_and_outliers_need_some_labels(pool, model, truth, n, has_sets, has_outliers):
     rows = list(range(n))
     classifier = start_from(model, pool).adapt(pool.take(rows), [truth[row] for row in rows])
-    (*_, found), X = abstention(pool, classifier), pool.take(np.arange(len(pool)))
+    (*_, found), X = abstention(pool, Fitted(n, classifier, CLASSES)), pool.take(np.arange(len(pool)))
     by_hand = [[str(name) for name in classifier.classes_[each]] for each in classifier.predict_set(X, 0.9)]
     assert [found.label_set(row) for row in range(len(pool))] == by_hand
     assert any(len(each) < 3 for each in by_hand) == has_sets
@@ -110,7 +112,7 @@ def test_label_sets_and_outliers_need_some_labels(pool, model, truth, n, has_set
 @pytest.mark.parametrize("labels", [[], ["cat"] * 30], ids=["no label", "labels of one class"])
 def test_there_are_no_sets_without_labels_of_two_classes(pool, model, labels):
     classifier = start_from(model, pool).adapt(pool.take(np.arange(len(labels))), labels)
-    assert list(abstention(pool, classifier)) == [None]
+    assert list(abstention(pool, Fitted(len(labels), classifier, CLASSES))) == [None]
 
 
 class TestRefitter:

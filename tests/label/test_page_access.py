@@ -92,7 +92,7 @@ def test_label_sets_and_the_hint_of_an_outlier(serve, picture_pool, model, tab, 
         names = [str(name) for name in session.fitted.names]
 
         def show(bits: list[bool], score: float) -> None:
-            known = Abstention(names, np.packbits(np.tile(bits, (n, 1)), axis=1), np.full(n, score))
+            known = Abstention(names, np.packbits(np.tile(bits, (n, 1)), axis=1), np.full(n, score), 0)
             session.set_model(replace(session.fitted, top=np.zeros(n, np.int16), abstention=known))
 
         show([True, False, True], 0.99)

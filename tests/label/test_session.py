@@ -464,7 +464,7 @@ class TestAbstention:
         score[-1] = 0.96
         top = np.zeros(n, np.int16)
         session.fitted = Fitted(30, None, CLASSES, top, top + 0.5, queue=range(n))
-        session.fitted = replace(session.fitted, abstention=Abstention(CLASSES, sets, score))
+        session.fitted = replace(session.fitted, abstention=Abstention(CLASSES, sets, score, 30))
         return session
 
     def test_an_item_has_its_set_and_a_hint(self, session):
@@ -491,12 +491,15 @@ class TestAbstention:
         assert session.grid("", "cat", "unlike", "outlier_score > 0")["total"] == 0
         assert not session.item(len(score) - 1)["unlike"]
 
-    def test_sets_are_computed_only_when_no_newer_labels_wait(self, labelled, monkeypatch):
+    def test_sets_are_computed_when_there_are_more_labels_and_no_newer_ones_wait(self, labelled, monkeypatch):
         *steps, last = labelled._steps()
         assert len(steps) == 2
-        assert last.abstention is not None
         monkeypatch.setattr(module.Refitter, "is_behind", True)
         assert len(list(labelled._steps())) == 2
+        monkeypatch.undo()
+        for known, n_steps in ((last.abstention, 2), (replace(last.abstention, n=26), 3), (None, 3)):
+            monkeypatch.setattr(labelled, "fitted", replace(last, abstention=known))
+            assert len(list(labelled._steps())) == n_steps
 
 
 class TestViews:

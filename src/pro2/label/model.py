@@ -168,6 +168,7 @@ class Abstention:
     names: Sequence[str]
     sets: np.ndarray  # (n_rows, ceil(K / 8)): a bit for each class that is in the label set of the row
     outlier_score: np.ndarray  # (n_rows,)
+    n: int  # labels
 
     def label_set(self, row: int) -> list[str]:
         """Classes that hold the true one with probability `COVERAGE`; all classes where there are too few labels."""
@@ -178,18 +179,18 @@ class Abstention:
         return bool(self.outlier_score[row] > 1.0 - FALSE_ALARMS)
 
 
-def abstention(pool: Pool, classifier: LinearClassifier | None) -> Iterator[Abstention | None]:
+def abstention(pool: Pool, fitted: Fitted) -> Iterator[Abstention | None]:
     """Label sets and outlier scores of all rows, block by block; at first, or where labels cannot give any, None."""
     yield None
+    classifier = fitted.classifier
     if classifier is None or not hasattr(classifier, "known_rows_") or classifier.report_.withheld:
         return
-    names = [str(name) for name in classifier.classes_.tolist()]
-    sets = np.empty((len(pool), -(-len(names) // 8)), dtype=np.uint8)
+    sets = np.empty((len(pool), -(-len(fitted.names) // 8)), dtype=np.uint8)
     score = np.empty(len(pool), dtype=np.float32)
     for X, rows in pool.table.iter_batches():
         sets[rows] = np.packbits(classifier.predict_set(X, COVERAGE), axis=1)
         score[rows] = classifier.outlier_score(X)
-        yield Abstention(names, sets, score)
+        yield Abstention(fitted.names, sets, score, fitted.n)
 
 
 @dataclass(frozen=True)

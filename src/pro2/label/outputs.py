@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow.parquet
 
 from pro2.atomic import atomic_write
 from pro2.estimators.files import BACKBONE_KEYS
-from pro2.label.model import Fitted, Start
+from pro2.label.model import Fitted, Start, abstention
 from pro2.label.pool import Pool
 from pro2.label.session import Session
 from pro2.tables.csv_files import write_rows
@@ -47,7 +48,8 @@ def write_outputs(
          notes.get(row, ""))
         for row, answer in answers.items()
     ]  # fmt: skip
-    found = _predictions(pool, fitted)
+    *_, known = abstention(pool, fitted)  # of all labels: those that the page shows may be of fewer
+    found = _predictions(pool, replace(fitted, abstention=known))
     rounded = ([round(value, 6) if isinstance(value, float) else value for value in part] for part in found.values())
     predicted = [row for row in zip(pool.ids, *rounded) if row[1] is not None]
     tasks = [_task(pool, fitted, row, str(answers[row].label), annotations.get(row, {})) for row in answers]

@@ -28,6 +28,7 @@ from pro2.tables.where import parse
 PER_PERSON = 3  # assigned rows: the one on screen and two that are loading
 LEASE = 900.0  # seconds after which an assigned row may go to somebody else
 MORE = 10  # the page shows what this many further labels would bring
+MORE_LABELS = 1.2  # times as many labels make new label sets worth their time
 GRID = 24  # items of a grid: what one looks over at a glance
 LIST = 60  # rows of a list before "Show more"
 MAX_NAME = 80  # characters of a class
@@ -113,7 +114,10 @@ class Session:
             labelled, before = self.labelled(), self.fitted
         for fitted in refit(self.pool, self.start, labelled, before):
             yield fitted
-        for found in abstention(self.pool, fitted.classifier):
+        known = before.abstention
+        if known is not None and known.names == fitted.names and known.n <= fitted.n < MORE_LABELS * known.n:
+            return  # sets of fewer labels are right as often; they may be larger
+        for found in abstention(self.pool, fitted):
             if self.refitter.is_behind:  # takes longer than the rest: only in a pause, so that no figure waits for it
                 return
         yield replace(fitted, abstention=found)
