@@ -5,6 +5,7 @@ import math
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -113,14 +114,17 @@ def read_npz(path: Path, embedding: str | None) -> Source:
     """Columns of an archive of arrays; sizes are compared with the file before anything is unpacked."""
     if not zipfile.is_zipfile(path):
         raise damaged(path, "it is not a complete .npz archive")
-    archive = zipfile.ZipFile(path)
-    members = archive.infolist()
-    if len({info.filename for info in members}) < len(members):
-        raise damaged(path, "two of its arrays have one name")
-    arrays = [info for info in members if info.filename.endswith(".npy")]
-    entries = {info.filename.removesuffix(".npy"): _npz_entry(archive, info, path) for info in arrays}
-    meta = entries.pop(META.decode(), None)
-    return _source(entries, json.loads(str(meta.load())) if meta else {}, embedding, path)
+    with ExitStack() as unless_read:  # it stays open where its arrays are read on demand
+        archive = unless_read.enter_context(zipfile.ZipFile(path))
+        members = archive.infolist()
+        if len({info.filename for info in members}) < len(members):
+            raise damaged(path, "two of its arrays have one name")
+        arrays = [info for info in members if info.filename.endswith(".npy")]
+        entries = {info.filename.removesuffix(".npy"): _npz_entry(archive, info, path) for info in arrays}
+        meta = entries.pop(META.decode(), None)
+        source = _source(entries, json.loads(str(meta.load())) if meta else {}, embedding, path)
+        unless_read.pop_all()
+    return source
 
 
 def _npz_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Entry:
