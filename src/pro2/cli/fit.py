@@ -24,6 +24,7 @@ START = (
     "--unlabeled TABLE without SOURCE, with --head LAYER or --classes A,B (target rows go to `pro2 adapt`)"
 )
 STREAMED = 1 << 30  # bytes of embeddings: a larger table is read in batches
+ROW_NUMBERS = 1 << 20  # of a pool that `suggest` draws candidates from at a time
 
 Solver = enum.StrEnum("Solver", ["krylov", "logistic", "adamw"])
 Scale = enum.StrEnum("Scale", ["auto", "none", "global", "standard", "unit"])
@@ -366,10 +367,12 @@ def suggest(
     if n > len(table):
         raise ValueError(f"-n {n} is more than the {len(table)} rows of {pool} that have no label")
     with status(f"choosing among {len(table)} rows"):
-        candidates = Candidates(n, random_state=0)
-        pooled = candidates.among(np.arange(len(table)))
+        candidates, pooled = Candidates(n, random_state=0), np.empty(0, dtype=np.intp)
+        for first in range(0, len(table), ROW_NUMBERS):
+            some = np.arange(first, min(first + ROW_NUMBERS, len(table)))
+            pooled = candidates.among(np.concatenate([pooled, some]))
         rows = candidates.add(read_rows(table.take(pooled), ray), pooled).suggest(fitted, current, X_labeled)
-    ids = table.ids[rows].tolist()
+    ids = table.take(rows).ids.tolist()
     lines = ids
     if out is not None:
         cells = [*copied, *((name, "") for name in ids)]

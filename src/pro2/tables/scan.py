@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from pro2 import cluster
 from pro2.atomic import FULL, atomic_write
 from pro2.tables import TableError
-from pro2.tables.arrow import Source
+from pro2.tables.arrow import BATCH, Source
 from pro2.tables.columns import to_json
 from pro2.tables.embeddings import PART_ROWS, EmbeddingTable
 from pro2.tables.sources import is_address, read
@@ -118,7 +118,7 @@ def _compute(
         call = _Call(work)
         try:
             lengths = [span.stop - span.start for _, span in batches]
-            size = max(lengths)
+            size = max(*lengths, BATCH)  # where few rows are wanted, the blocks that they are in are larger
             for (number, span), X in zip(batches, _recut(source.blocks(size, rows), lengths)):
                 waiting.append((number, pool.submit(call, X, *(values[span] for values in along))))
                 if len(waiting) > threads:
