@@ -497,7 +497,7 @@ class TestAbstention:
         monkeypatch.setattr(module.Refitter, "is_behind", True)
         assert len(list(labelled._steps())) == 2
         monkeypatch.undo()
-        for known, n_steps in ((last.abstention, 2), (replace(last.abstention, n=26), 3), (None, 3)):
+        for known, n_steps in ((last.abstention, 2), (replace(last.abstention, n=20), 3), (None, 3)):
             monkeypatch.setattr(labelled, "fitted", replace(last, abstention=known))
             assert len(list(labelled._steps())) == n_steps
 
