@@ -28,7 +28,7 @@ from pro2.tables.where import parse
 PER_PERSON = 3  # assigned rows: the one on screen and two that are loading
 LEASE = 900.0  # seconds after which an assigned row may go to somebody else
 MORE = 10  # the page shows what this many further labels would bring
-MORE_LABELS = 1.3  # times as many labels make new label sets worth their time: at most one key in 20 waits for them
+MORE_LABELS = 1.3  # times as many labels make new label sets worth their time
 GRID = 24  # items of a grid: what one looks over at a glance
 LIST = 60  # rows of a list before "Show more"
 MAX_NAME = 80  # characters of a class
