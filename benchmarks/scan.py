@@ -136,8 +136,8 @@ def own_memory() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def nodes(n: int, n_rows: int) -> dict[str, Any]:
-    """Rows a second of `predict --ray` on n local nodes; the workers start within the time."""
+def nodes(n: int, sizes: dict[str, int]) -> list[dict[str, Any]]:
+    """Seconds of `predict --ray` on n local nodes for each folder; the workers start within them."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -145,14 +145,25 @@ def nodes(n: int, n_rows: int) -> dict[str, Any]:
     for _ in range(n - 1):
         cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
+    found = []
     try:
-        start = time.perf_counter()
-        command(f"predict a few -o out.csv --no-verify --ray {cluster.address}")
-        seconds = time.perf_counter() - start
+        for folder, n_rows in sizes.items():
+            start = time.perf_counter()
+            command(f"predict a {folder} -o out.csv --no-verify --ray {cluster.address}")
+            seconds = time.perf_counter() - start
+            found.append({"nodes": n, "rows": n_rows, "seconds": seconds, "rows/s": n_rows / seconds})
     finally:
         ray.shutdown()
         cluster.shutdown()
-    return {"nodes": n, "rows": n_rows, "seconds": seconds, "rows/s": n_rows / seconds}
+    return found
+
+
+def arithmetic(few: dict[str, Any], whole: dict[str, Any]) -> list[dict[str, Any]]:
+    """Minutes for a billion rows, were each node as fast as one here beyond the start of its workers."""
+    rate = (whole["rows"] - few["rows"]) / (whole["seconds"] - few["seconds"])
+    start = few["seconds"] - few["rows"] / rate
+    name = "minutes for 10^9 rows (arithmetic: start + rows / (nodes x rate of one))"
+    return [{"nodes": n, name: (start + 1e9 / (n * rate)) / 60} for n in (1, 4, 16, 64)]
 
 
 def work(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -169,10 +180,8 @@ def work(options: argparse.Namespace) -> list[dict[str, Any]]:
             seconds, peak = map(float, done.stdout.split())
             rows.append({"what": name, "rows": parts * PART, "seconds": seconds, "peak MB beside the table": peak})
             print(rows[-1], flush=True)
-        found = [nodes(n, few * PART) for n in (1, 2)]
-        rows += found
-        for n in (4, 16, 64):
-            rows.append({"nodes": n, "rows/s (arithmetic: as often that of one node)": n * found[0]["rows/s"]})
+        found = [row for n in (1, 2) for row in nodes(n, {"few": few * PART, "whole": parts * PART})]
+        rows += [*found, *arithmetic(*found[:2])]
     finally:
         os.chdir("/")
         shutil.rmtree(folder)
