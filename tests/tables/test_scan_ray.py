@@ -17,7 +17,7 @@ pytest.importorskip("ray")
 
 # In a process of its own: Ray keeps threads, sockets and warnings of its own that this suite would call errors.
 SCRIPT = """
-import os, signal, time
+import os, signal, threading, time
 from pathlib import Path
 import numpy as np
 import ray
@@ -27,8 +27,11 @@ from pro2.tables.scan import scan
 from tests.cli.commands import run, run_json
 from tests.processes import descendants
 
+FOLDER = os.getcwd()
+
 def slow(X, row):
-    time.sleep(0.1)
+    Path(FOLDER, f"begun-{row[0]}").touch()
+    time.sleep(0.2)
     return {"row": row, "sum": X.sum(axis=1)}
 
 def wrong(X):
@@ -40,22 +43,32 @@ if __name__ == "__main__":
     cluster.wait_for_nodes()
     print("nodes", len(cluster.list_all_nodes()))
     table = EmbeddingTable.open("t").where("site != 3")
-    here, found = [*scan(table, slow, table.rows)], []
-    for number, result in scan(table, slow, table.rows, ray=cluster.address):
-        if not found:
-            os.kill(descendants("MapWorker")[-1], signal.SIGKILL)
-        found.append((number, result))
-    print("parts", len(found), "same", sorted(found, key=lambda each: each[0]) == here)
+    try:
+        [*scan(table, wrong, ray=cluster.address)]
+    except ValueError as error:
+        print("error:", error)
+    here = [*scan(table, slow, table.rows)]
+    for begun in Path().glob("begun-*"):
+        begun.unlink()
+    killed = []
+
+    def kill():
+        while len([*Path().glob("begun-*")]) < 3:
+            time.sleep(0.01)
+        killed.append(descendants("MapWorker")[-1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = [*scan(table, slow, table.rows, ray=cluster.address)]
+    killer.join()
+    print("killed", len(killed), "parts", len(found), "same", found == here)
     line = "predict a t --proba -w 'site != 3' -o"
     run(f"{line} here.csv")
     run(f"{line} there.csv --ray {cluster.address}")
     print("predict", Path("here.csv").read_bytes() == Path("there.csv").read_bytes())
     for line in ("evaluate a t -y y -g site", "suggest m t -n 20"):
         print(line[:8], run_json(line) == run_json(f"{line} --ray {cluster.address}"))
-    try:
-        [*scan(table, wrong, ray=cluster.address)]
-    except ValueError as error:
-        print("error:", error)
     ray.shutdown()
     cluster.shutdown()
 """
@@ -85,10 +98,10 @@ def test_two_nodes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
     printed = [line for line in done.stdout.splitlines() if "(raylet)" not in line]  # of the worker that was killed
     expected = [
         "nodes 2",
-        "parts 11 same True",
+        "error: row 3 is wrong",
+        "killed 1 parts 11 same True",
         "predict True",
         "evaluate True",
         "suggest  True",
-        "error: row 3 is wrong",
     ]
     assert printed == expected
