@@ -381,7 +381,6 @@ ONCE_BROKEN = [
     ("Probe.fit", 1219, 0),
     ("Probe.fit", 1598, 0),
     ("baseline ridge", 21, 0),
-    ("Projection.fit_moments", 378, 1),
 ]
 
 
