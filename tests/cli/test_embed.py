@@ -101,7 +101,7 @@ def test_what_was_finished_is_kept_and_the_result_is_byte_identical(
         wait_for(lambda reached=reached: shards(out) >= reached, process)
         process.send_signal(number)
         code, _, log = finish(process)
-        assert code == (130 if number == signal.SIGINT else -number)
+        assert code == (130 if number == signal.SIGINT else -number), log
         assert not out.exists()
     assert re.search(rf"interrupted; \d+ of 160 images are embedded and kept in {out}.parts. Run the same command", log)
     code, _, log = embed(*arguments, limit=4000)  # the system refuses to let any file grow beyond this
