@@ -40,6 +40,16 @@ def test_covariance_is_numpy_covariance(rows):
     np.testing.assert_allclose(m.total_mean(), X.mean(0), rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [7, 40, 3000])
+def test_features_that_are_constant_have_no_scatter(rng, n):
+    X = np.column_stack([np.full(n, value) for value in rng.normal(size=5)] + [rng.normal(size=n)])
+    for dtype in (np.float32, np.float64):
+        scatter = Moments.from_arrays(X.astype(dtype), np.arange(n) % 2).scatter
+        assert scatter[-1, -1] > 0
+        scatter[-1, -1] = 0.0
+        assert not scatter.any()
+
+
 @pytest.mark.parametrize("cuts", [[1], [50], [3, 90, 150], list(range(20, 200, 20))])
 def test_merging_equals_one_pass(rows, cuts):
     X, y = rows

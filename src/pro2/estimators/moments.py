@@ -61,7 +61,8 @@ class SourceMoments(FileMixin, Moments):
             Which classes exist, in this order; by default those of `y`, sorted.
         """
         X = without_gradient(_numbers(X, "X"))
-        return super().from_arrays(X, as_labels(y), check_weight(sample_weight, X), classes)
+        weight = check_weight(sample_weight, X) if X.ndim == 2 else None  # other arrays are refused below
+        return super().from_arrays(X, as_labels(y), weight, classes)
 
     @classmethod
     def from_batches(cls, batches: Batches, classes: Sequence[Any] | None = None) -> Self:

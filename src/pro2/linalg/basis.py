@@ -58,6 +58,7 @@ def krylov_basis(moments: Moments, n_components: int, ridge: float = 0.0) -> Bas
     cov, C = cov / unit / unit, C / unit
     if len(moments.classes) == 2:  # both columns of C are multiples of the difference of the class means
         step = np.diff(to_numpy(moments.mean), axis=0).T / unit
+        step = step / (np.abs(step).max() or 1.0)  # squares of what is tiny would vanish
         C = step * np.sqrt((C * C).sum() / (step * step).sum()) if step.any() else step
     rows = _ranked(cov, C, n_components, ridge)
     # a direction along which the source does not vary cannot predict a label

@@ -118,6 +118,7 @@ class Group:
         if primal:
             residual = (columns[..., None, :, :] - residual) / p[:, None, None]
             precision = (1.0 - precision) / p[:, None]
+        precision = np.maximum(precision, filters.min(axis=-1, keepdims=True))  # by rounding, of very large weights
         whole = None if sums is None else (E, inside)
         return cls(prior, covariance, smoothing, columns, residual, precision, A, (basis, e), primal, whole)
 
@@ -135,7 +136,7 @@ class Group:
     def left_out(self, offset: np.ndarray, root: np.ndarray, labelled: np.ndarray | None = None) -> np.ndarray:
         """Scores of each row by all others, (..., R, n, m, K)."""
         fixed, heads = self.parts(self.residual, offset, labelled)
-        scale = np.maximum(self.precision, 1e-300) * root[..., None, :]
+        scale = self.precision * root[..., None, :]
         T = self._split(self.columns)[0] / root[..., None] + self._centring(labelled)[..., None, :]
         F = (T[..., None, :, :] - fixed / scale[..., None])[..., None, :, :]
         for h, sizes in enumerate(self.prior.means.T):
@@ -206,6 +207,7 @@ class Group:
         lost, across = solved[..., :n], PB[:, :, rest]
         residual = self.residual[:, rest] - np.swapaxes(across, -1, -2) @ lost
         precision = self.precision[:, rest] - np.einsum("rbm,rbm->rm", across, solved[..., n:])
+        precision = np.maximum(precision, filters.min(axis=-1, keepdims=True))
         parts = self.columns[rest], residual, precision, self.features[rest]
         return Group(self.prior, self.covariance, self.smoothing, *parts), self.columns[block] - lost
 
@@ -351,7 +353,8 @@ def temperature(F: np.ndarray, y: np.ndarray, c: np.ndarray) -> np.ndarray:
         P = _softmax(1.0, t[..., None] * F)
         mean = (P * F).sum(axis=-1)
         excess = t * (mean - own)
-        variance = t**2 * ((P * F**2).sum(axis=-1) - mean**2)
+        with np.errstate(over="ignore", invalid="ignore"):  # of scores beyond 1e150: then the bracket is halved
+            variance = t**2 * ((P * F**2).sum(axis=-1) - mean**2)
         slope = (c * excess).sum(axis=-1) + u / TEMPERATURE_SD**2
         curvature = (c * (excess + variance)).sum(axis=-1) + 1.0 / TEMPERATURE_SD**2
         low, high = np.where(slope < 0, u, low), np.where(slope < 0, high, u)

@@ -6,6 +6,7 @@ Sums over rows are kept per class and centred, so blocks, shards and sites combi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -234,11 +235,12 @@ def _sums(
         return total, mean, C
     scatter = xp.astype(xp.matrix_transpose(C) @ C, xp.float64)
     lift = sums / xp.sqrt(safe)[:, None]
+    rounding = float(xp.finfo(dtype).eps) * (8.0 + math.sqrt(X.shape[0])) * xp.linalg.diagonal(scatter)
     scatter -= xp.matrix_transpose(lift) @ lift
-    variance = xp.linalg.diagonal(scatter)
-    if bool(xp.any(variance < 0)):  # by rounding, of equal rows
-        below = xp.where(variance < 0, variance, xp.zeros_like(variance))
-        scatter = scatter - xp.eye(scatter.shape[0], dtype=scatter.dtype, device=device(scatter)) * below
+    moves = xp.linalg.diagonal(scatter) > rounding
+    if not bool(xp.all(moves)):  # rounding is all that is left of features that are constant within the classes
+        kept = xp.astype(moves, xp.float64)
+        scatter = scatter * kept[:, None] * kept[None, :]
     return total, mean, scatter
 
 

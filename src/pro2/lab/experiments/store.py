@@ -118,7 +118,10 @@ class ResultStore:
     def forget(self, keys: Iterable[str]) -> None:
         """Let cells run again."""
         for key in list(keys):
-            self._execute("DELETE FROM cells WHERE key = ?", key)
+            # the index of a damaged file may not know the key: then all rows are searched
+            self._execute("DELETE FROM cells WHERE key = ?", key) or self._execute(
+                "DELETE FROM cells WHERE +key = ?", key
+            )
 
     def finished(self) -> dict[str, float]:
         """Keys of all cells that have results, of whichever process, with the seconds they took."""
